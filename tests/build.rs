@@ -9,7 +9,10 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(root)");
     // Debian's openssh-server, and Debian's place for PostgreSQL's versions and FreeBSD's for the one.
     installed("sshd", &["/usr/sbin/sshd"]);
-    installed("postgres", &["/usr/lib/postgresql", "/usr/local/bin/initdb"]);
+    installed(
+        "postgres",
+        &["/usr/lib/postgresql", "/usr/local/bin/initdb"],
+    );
     // Debian's place for libfaketime, and FreeBSD's.
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let library = "faketime/libfaketimeMT.so.1";

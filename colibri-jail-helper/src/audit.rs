@@ -63,7 +63,13 @@ impl AuditLine {
 
     /// Appends the facts that name a run: entry, digest, session and the uid that asked.
     #[must_use]
-    pub fn run(self, server: &ServerId, digest: &EntryDigest, session: &SessionId, uid: u32) -> Self {
+    pub fn run(
+        self,
+        server: &ServerId,
+        digest: &EntryDigest,
+        session: &SessionId,
+        uid: u32,
+    ) -> Self {
         self.with("entry", server.as_str())
             .with("digest", digest.as_str())
             .with("session", session.as_str())
@@ -116,7 +122,8 @@ mod tests {
 
     #[test]
     fn nothing_forges_a_line_or_a_key() {
-        let line = AuditLine::new(AuditEvent::Refuse).with("why", "x\nevent=start uid=0 \u{1b}[2J\u{202e}\" y=1");
+        let line = AuditLine::new(AuditEvent::Refuse)
+            .with("why", "x\nevent=start uid=0 \u{1b}[2J\u{202e}\" y=1");
         assert!(!line.as_str().contains('\n'));
         assert_eq!(
             line.as_str(),

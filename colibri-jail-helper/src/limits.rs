@@ -43,7 +43,11 @@ impl PlannedLimits {
 
     /// Writes all of them, by their keys. `/tmp` stands with the mounts.
     pub fn write(&self, out: &mut JsonWriter) {
-        for (limit, most) in self.values.iter().filter(|(limit, _)| **limit != RctlResource::Tmp) {
+        for (limit, most) in self
+            .values
+            .iter()
+            .filter(|(limit, _)| **limit != RctlResource::Tmp)
+        {
             out.key(limit.key()).number(*most);
         }
         out.key("needs_racct").boolean(self.needs_racct);
@@ -108,7 +112,9 @@ mod tests {
             let none = ProcessLimits::default();
             // Beneath all defaults but that of terminals, and over all of them. `swap` follows `memory`.
             let (low, high) = (30, 900_000_000);
-            let planned = |entry: &ProcessLimits, policy: &ProcessLimits| PlannedLimits::new(entry, policy).get(limit);
+            let planned = |entry: &ProcessLimits, policy: &ProcessLimits| {
+                PlannedLimits::new(entry, policy).get(limit)
+            };
             assert_eq!(planned(&one(low), &none), Some(low), "{limit:?}");
             assert_eq!(planned(&none, &one(low)), Some(low), "{limit:?}");
             assert_eq!(planned(&none, &one(high)), Some(high), "{limit:?}");
@@ -121,9 +127,17 @@ mod tests {
 
     #[test]
     fn memory_bounds_what_swap_backs_too() {
-        let swap = |entry, policy| PlannedLimits::new(&limits(entry), &limits(policy)).get(RctlResource::Swap);
+        let swap = |entry, policy| {
+            PlannedLimits::new(&limits(entry), &limits(policy)).get(RctlResource::Swap)
+        };
         assert_eq!(swap("{}", r#"{"memory": "128M"}"#), Some(128 << 20));
-        assert_eq!(swap(r#"{"memory": "64M"}"#, r#"{"swap": "128M"}"#), Some(64 << 20));
-        assert_eq!(swap(r#"{"memory": "64M"}"#, r#"{"swap": "32M"}"#), Some(32 << 20));
+        assert_eq!(
+            swap(r#"{"memory": "64M"}"#, r#"{"swap": "128M"}"#),
+            Some(64 << 20)
+        );
+        assert_eq!(
+            swap(r#"{"memory": "64M"}"#, r#"{"swap": "32M"}"#),
+            Some(32 << 20)
+        );
     }
 }

@@ -42,10 +42,13 @@ fn main() {
     }
     let mut asker = RequestingUser::from_kernel();
     // Read before the environment is forgotten; counts for root alone.
-    let sudo_uid = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    let sudo_uid = std::env::var("SUDO_UID")
+        .ok()
+        .and_then(|uid| uid.parse().ok());
     // A request that is none is said to be none, installed or not.
     let ready = identity::become_root().and_then(|()| reset::forget());
-    let outcome = (request.clone()).and_then(|request| ready.and_then(|()| perform(&mut asker, sudo_uid, request)));
+    let outcome = (request.clone())
+        .and_then(|request| ready.and_then(|()| perform(&mut asker, sudo_uid, request)));
     let code = match outcome {
         Ok(code) => code,
         Err(refusal) => {
@@ -58,7 +61,11 @@ fn main() {
 
 /// True if it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock
 /// can be stopped by a key, or be ended with the asker's child.
-fn perform(asker: &mut RequestingUser, sudo_uid: Option<u32>, request: HelperRequest) -> Result<i32, HelperRefusal> {
+fn perform(
+    asker: &mut RequestingUser,
+    sudo_uid: Option<u32>,
+    request: HelperRequest,
+) -> Result<i32, HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("start", tried, error);
     let rules = match request.is_teardown() && asker.is_root() {
         true => None,
@@ -81,7 +88,10 @@ fn perform(asker: &mut RequestingUser, sudo_uid: Option<u32>, request: HelperReq
 }
 
 /// The policy and its caller's account, who must be the asker, unless that is root.
-fn rules_for(asker: &mut RequestingUser, sudo_uid: Option<u32>) -> Result<(Policy, PasswdEntry), HelperRefusal> {
+fn rules_for(
+    asker: &mut RequestingUser,
+    sudo_uid: Option<u32>,
+) -> Result<(Policy, PasswdEntry), HelperRefusal> {
     let policy = read_policy()?;
     let caller = caller(&policy)?;
     *asker = asker.through_sudo(sudo_uid, caller.uid);
@@ -121,11 +131,18 @@ fn act(
             };
             return run.supervise();
         }
-        (HelperRequest::Plan { server }, Some((policy, caller))) => report::plan(&server, policy, *caller)?,
+        (HelperRequest::Plan { server }, Some((policy, caller))) => {
+            report::plan(&server, policy, *caller)?
+        }
         (HelperRequest::Check, Some((policy, caller))) => report::check(policy, *caller)?,
         // `--version` was answered, and all others have read the policy.
-        (HelperRequest::Version | HelperRequest::Run { .. } | HelperRequest::Plan { .. } | HelperRequest::Check, _) => {
-        }
+        (
+            HelperRequest::Version
+            | HelperRequest::Run { .. }
+            | HelperRequest::Plan { .. }
+            | HelperRequest::Check,
+            _,
+        ) => {}
     }
     Ok(0)
 }

@@ -120,7 +120,8 @@ pub fn is_at_or_below(inner: &str, outer: &str) -> bool {
 }
 
 fn lower_hex(bytes: &[u8], length: usize) -> Option<String> {
-    let good = bytes.len() == length && bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let good =
+        bytes.len() == length && bytes.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if !good {
         return None;
     }
@@ -167,7 +168,8 @@ mod tests {
     #[test]
     fn jail_names_that_strtoul_takes_for_a_jid_are_refused() {
         for bad in [
-            "", "0", "-1", "+3", " 3", "3", "a.", ".a", "a..b", "a/b", "*", "a=b", "a b", "a.3", "a\n",
+            "", "0", "-1", "+3", " 3", "3", "a.", ".a", "a..b", "a/b", "*", "a=b", "a b", "a.3",
+            "a\n",
         ] {
             assert_eq!(JailName::parse(bad), None, "{bad:?}");
         }
@@ -192,7 +194,12 @@ mod tests {
         ] {
             assert!(!is_plain_path(bad), "{bad:?}");
         }
-        for good in ["/a", "/usr/local/libexec/colibri/roots/mcp0", "/a/..b", "/a b"] {
+        for good in [
+            "/a",
+            "/usr/local/libexec/colibri/roots/mcp0",
+            "/a/..b",
+            "/a b",
+        ] {
             assert!(is_plain_path(good), "{good:?}");
         }
         assert!(is_at_or_below("/a/b", "/a"));

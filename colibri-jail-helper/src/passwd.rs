@@ -38,7 +38,10 @@ mod tests {
     #[test]
     fn the_first_line_of_the_name_decides() {
         let file = b"root:*:0:0:r:/root:/bin/sh\ncolibri:*:871:872::/nonexistent:/usr/sbin/nologin\ncolibri:*:0:0:::\n";
-        assert_eq!(account(file, "colibri"), Some(PasswdEntry { uid: 871, gid: 872 }));
+        assert_eq!(
+            account(file, "colibri"),
+            Some(PasswdEntry { uid: 871, gid: 872 })
+        );
         assert_eq!(account(file, "root"), Some(PasswdEntry { uid: 0, gid: 0 }));
         assert_eq!(account(file, "colib"), None);
         assert_eq!(account(file, ""), None);

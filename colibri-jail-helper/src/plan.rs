@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use colibri_json::JsonWriter;
 use colibri_registry::{
-    self as registry, Abi, AgentEntry, EntryValue, Jail, Network, RctlResource, Registry, Stdin, StdioCommand,
+    self as registry, Abi, AgentEntry, EntryValue, Jail, Network, RctlResource, Registry, Stdin,
+    StdioCommand,
 };
 
 use crate::limits::PlannedLimits;
@@ -178,7 +179,9 @@ impl PlannedFamily {
             Self::Disable => out.string("disable"),
             Self::Inherit => out.string("inherit"),
             Self::Addresses(addresses) => out.array(|out| {
-                addresses.iter().for_each(|address| out.string(&address.to_string()));
+                addresses
+                    .iter()
+                    .for_each(|address| out.string(&address.to_string()));
             }),
         }
     }
@@ -255,14 +258,25 @@ impl ConfinementPlan {
         caller: PasswdEntry,
     ) -> Result<Self, HelperRefusal> {
         let id = server.as_str();
-        let (digest, disabled, command, agent) = match (registry.servers.get(id), registry.agents.get(id)) {
-            (Some(entry), _) => (&entry.digest, entry.disabled, entry.command.as_deref(), None),
-            (None, Some(agent)) => (&agent.digest, agent.disabled, Some(&*agent.command), Some(agent)),
-            (None, None) => {
-                let what = "no entry of this name; see external-mcp.json(5)";
-                return Err(HelperRefusal::file("registry", what));
-            }
-        };
+        let (digest, disabled, command, agent) =
+            match (registry.servers.get(id), registry.agents.get(id)) {
+                (Some(entry), _) => (
+                    &entry.digest,
+                    entry.disabled,
+                    entry.command.as_deref(),
+                    None,
+                ),
+                (None, Some(agent)) => (
+                    &agent.digest,
+                    agent.disabled,
+                    Some(&*agent.command),
+                    Some(agent),
+                ),
+                (None, None) => {
+                    let what = "no entry of this name; see external-mcp.json(5)";
+                    return Err(HelperRefusal::file("registry", what));
+                }
+            };
         let digest = EntryDigest::parse(digest.as_bytes())
             .ok_or_else(|| HelperRefusal::system("registry", "hash the entry", "not a SHA-256"))?;
         if !policy.lists_server(id) {
@@ -292,10 +306,9 @@ impl ConfinementPlan {
             None => ephemeral(jail, agent, policy, &limits)?,
         };
         let user_name = user_name(id, jail);
-        let user = policy
-            .users
-            .get(user_name)
-            .ok_or_else(|| HelperRefusal::policy("users", "the policy's users do not list the server's user"))?;
+        let user = policy.users.get(user_name).ok_or_else(|| {
+            HelperRefusal::policy("users", "the policy's users do not list the server's user")
+        })?;
         if user.uids.range().contains(&caller.uid) || user.gid == caller.gid {
             return Err(HelperRefusal::policy(
                 "users",
@@ -334,7 +347,9 @@ impl ConfinementPlan {
     /// The fact by which an agent has a persistent jail's one agent socket.
     pub fn door_in_persistent(&self) -> Option<RecordFact> {
         match &self.place {
-            ServerPlace::Persistent { jail, .. } if self.agent.is_some() => Some(RecordFact::Door(jail.clone())),
+            ServerPlace::Persistent { jail, .. } if self.agent.is_some() => {
+                Some(RecordFact::Door(jail.clone()))
+            }
             _ => None,
         }
     }
@@ -363,17 +378,23 @@ impl ConfinementPlan {
     pub fn to_json(&self) -> String {
         let mut out = JsonWriter::pretty();
         out.object(|out| {
-            let kind = if self.agent.is_some() { "agent" } else { "server" };
+            let kind = if self.agent.is_some() {
+                "agent"
+            } else {
+                "server"
+            };
             out.key(kind).string(self.server.as_str());
             out.key("digest").string(self.digest.as_str());
             out.key("place").object(|out| match &self.place {
                 ServerPlace::Ephemeral(jail) => out.key("ephemeral").object(|out| jail.write(out)),
-                ServerPlace::Persistent { jail, root_path } => out.key("persistent").object(|out| {
-                    out.key("jail").string(jail.as_str());
-                    if let Some(path) = root_path {
-                        out.key("root_path").string(&path.to_string_lossy());
-                    }
-                }),
+                ServerPlace::Persistent { jail, root_path } => {
+                    out.key("persistent").object(|out| {
+                        out.key("jail").string(jail.as_str());
+                        if let Some(path) = root_path {
+                            out.key("root_path").string(&path.to_string_lossy());
+                        }
+                    })
+                }
             });
             match self.uids {
                 Uids::Shared(uid) => out.key("uid").number(uid),
@@ -434,7 +455,10 @@ fn user_name<'a>(server: &'a str, jail: &'a Jail) -> &'a str {
 /// A uid is the last wall between two servers or agents of one host (limits per uid, files in shared mounts), so no two
 /// entries have the same, whether the other one may run or not. No two users of a policy have one in common.
 fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
-    let servers = registry.servers.iter().map(|(id, entry)| (id, entry.jail()));
+    let servers = registry
+        .servers
+        .iter()
+        .map(|(id, entry)| (id, entry.jail()));
     let agents = registry
         .agents
         .iter()
@@ -446,7 +470,10 @@ fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
 }
 
 fn persistent(name: &str, jail: &Jail, policy: &Policy) -> Result<ServerPlace, HelperRefusal> {
-    let listed = policy.persistent.iter().find(|listed| listed.as_str() == name);
+    let listed = policy
+        .persistent
+        .iter()
+        .find(|listed| listed.as_str() == name);
     let Some(name) = listed else {
         return Err(HelperRefusal::policy(
             "persistent",
@@ -481,7 +508,12 @@ fn ephemeral(
         .path
         .as_ref()
         .filter(|path| policy.ephemeral.contains(path))
-        .ok_or_else(|| HelperRefusal::policy("ephemeral", "the policy's ephemeral roots do not list this path"))?;
+        .ok_or_else(|| {
+            HelperRefusal::policy(
+                "ephemeral",
+                "the policy's ephemeral roots do not list this path",
+            )
+        })?;
     if !policy.abi.contains(&jail.abi) {
         let what = "the policy's abi does not list the one that the entry asks for";
         return Err(HelperRefusal::policy("abi", what));
@@ -492,9 +524,15 @@ fn ephemeral(
         .map(|mount| planned_mount(mount, policy))
         .collect::<Result<Vec<_>, _>>()?;
     mounts.sort_by(|a, b| a.at.cmp(&b.at));
-    if mounts.windows(2).any(|pair| pair[1].at.starts_with(&pair[0].at)) {
+    if mounts
+        .windows(2)
+        .any(|pair| pair[1].at.starts_with(&pair[0].at))
+    {
         // The inner mount point would be a directory of the outer mount, which its owner can swap.
-        return Err(HelperRefusal::policy("mounts", "a mount lies at or below another one"));
+        return Err(HelperRefusal::policy(
+            "mounts",
+            "a mount lies at or below another one",
+        ));
     }
     let overlaps = |own: &str| {
         mounts
@@ -527,13 +565,19 @@ fn ephemeral(
     }))
 }
 
-fn planned_mount(mount: &registry::JailMount, policy: &Policy) -> Result<PlannedMount, HelperRefusal> {
+fn planned_mount(
+    mount: &registry::JailMount,
+    policy: &Policy,
+) -> Result<PlannedMount, HelperRefusal> {
     let plain = |path: &Path| path.to_str().is_some_and(names::is_plain_path);
     policy
         .mounts
         .iter()
         .find(|listed| {
-            listed.path == mount.path && listed.at == mount.at && (listed.write || !mount.write) && plain(&mount.at)
+            listed.path == mount.path
+                && listed.at == mount.at
+                && (listed.write || !mount.write)
+                && plain(&mount.at)
         })
         .map(|listed| PlannedMount {
             path: mount.path.clone(),
@@ -542,10 +586,19 @@ fn planned_mount(mount: &registry::JailMount, policy: &Policy) -> Result<Planned
             write: mount.write,
             bounded: listed.bounded,
         })
-        .ok_or_else(|| HelperRefusal::policy("mounts", "the policy does not list a mount that the entry asks for"))
+        .ok_or_else(|| {
+            HelperRefusal::policy(
+                "mounts",
+                "the policy does not list a mount that the entry asks for",
+            )
+        })
 }
 
-fn network(jail: &Jail, agent: Option<&AgentEntry>, policy: &Policy) -> Result<PlannedNetwork, HelperRefusal> {
+fn network(
+    jail: &Jail,
+    agent: Option<&AgentEntry>,
+    policy: &Policy,
+) -> Result<PlannedNetwork, HelperRefusal> {
     if !agent.is_some_and(|agent| agent.loopback) {
         return Ok(PlannedNetwork::Families {
             ip4: family(&jail.ip4, policy)?,
@@ -622,13 +675,22 @@ mod tests {
   "allow": ["raw_sockets"], "limits": { "memory": "1G", "processes": 10, "tmp": "8M" } }"#;
 
     fn plan_of(server: &str, servers: &str) -> Result<ConfinementPlan, HelperRefusal> {
-        let registry = Registry::parse(format!("{{\"servers\":{{{servers}}}}}").as_bytes(), "r").unwrap();
+        let registry =
+            Registry::parse(format!("{{\"servers\":{{{servers}}}}}").as_bytes(), "r").unwrap();
         let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
-        ConfinementPlan::make(&ServerId::parse(server.as_bytes()).unwrap(), &registry, &policy, CALLER)
+        ConfinementPlan::make(
+            &ServerId::parse(server.as_bytes()).unwrap(),
+            &registry,
+            &policy,
+            CALLER,
+        )
     }
 
     fn docs(jail: &str) -> Result<ConfinementPlan, HelperRefusal> {
-        plan_of("docs", &format!(r#""docs":{{"command":"/bin/s","jail":{{{jail}}}}}"#))
+        plan_of(
+            "docs",
+            &format!(r#""docs":{{"command":"/bin/s","jail":{{{jail}}}}}"#),
+        )
     }
 
     #[test]
@@ -693,7 +755,11 @@ mod tests {
             ),
         ] {
             let refusal = docs(jail).expect_err(jail);
-            assert_eq!((refusal.rule, refusal.exit), (rule, HelperExit::Policy), "{jail}");
+            assert_eq!(
+                (refusal.rule, refusal.exit),
+                (rule, HelperExit::Policy),
+                "{jail}"
+            );
         }
     }
 
@@ -701,13 +767,24 @@ mod tests {
     fn linux_programs_run_where_the_policy_lists_them() {
         let docs = |abi: &str, at: &str| {
             let policy = POLICY
-                .replace(r#""network": ["#, &format!(r#""abi": [{abi}], "network": ["#))
+                .replace(
+                    r#""network": ["#,
+                    &format!(r#""abi": [{abi}], "network": ["#),
+                )
                 .replace("\"/work\"", &format!("\"{at}\""));
-            let jail = format!(r#""path":"/r/docs","abi":"linux","mounts":[{{"path":"/home/op/p","at":"{at}"}}]"#);
-            let registry = format!(r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{{jail}}}}}}}}}"#);
+            let jail = format!(
+                r#""path":"/r/docs","abi":"linux","mounts":[{{"path":"/home/op/p","at":"{at}"}}]"#
+            );
+            let registry =
+                format!(r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{{jail}}}}}}}}}"#);
             let registry = Registry::parse(registry.as_bytes(), "r").unwrap();
             let policy = Policy::parse(policy.as_bytes(), "p").unwrap();
-            ConfinementPlan::make(&ServerId::parse(b"docs").unwrap(), &registry, &policy, CALLER)
+            ConfinementPlan::make(
+                &ServerId::parse(b"docs").unwrap(),
+                &registry,
+                &policy,
+                CALLER,
+            )
         };
         let both = r#""freebsd", "linux""#;
         let plan = docs(both, "/work").unwrap();
@@ -745,7 +822,11 @@ mod tests {
                 "servers",
             ),
         ] {
-            assert_eq!(plan_of(server, servers).expect_err(servers).rule, rule, "{servers}");
+            assert_eq!(
+                plan_of(server, servers).expect_err(servers).rule,
+                rule,
+                "{servers}"
+            );
         }
     }
 
@@ -757,7 +838,12 @@ mod tests {
         );
         let registry = Registry::parse(registry.as_bytes(), "r").unwrap();
         let policy = Policy::parse(policy.as_bytes(), "p").unwrap();
-        ConfinementPlan::make(&ServerId::parse(b"coder").unwrap(), &registry, &policy, CALLER)
+        ConfinementPlan::make(
+            &ServerId::parse(b"coder").unwrap(),
+            &registry,
+            &policy,
+            CALLER,
+        )
     }
 
     const MODEL: &str = r#","model":{"url":"https://a.example","api":"anthropic"}"#;
@@ -795,9 +881,15 @@ mod tests {
         let value = |keys| {
             let plan = coder_with(POLICY, r#""path":"/r/other""#, keys).unwrap();
             let of_socket = |v: Variable| (v.name == "COLIBRI_MCP_SOCKET").then_some(v.value);
-            plan.env.into_iter().filter_map(of_socket).collect::<Vec<_>>()
+            plan.env
+                .into_iter()
+                .filter_map(of_socket)
+                .collect::<Vec<_>>()
         };
-        assert_eq!(value(""), [VariableValue::Plain(format!("{DOOR}/colibri.sock"))]);
+        assert_eq!(
+            value(""),
+            [VariableValue::Plain(format!("{DOOR}/colibri.sock"))]
+        );
         assert_eq!(
             value(r#","env":{"COLIBRI_MCP_SOCKET":"/x"}"#),
             [VariableValue::Plain("/x".to_owned())]
@@ -807,7 +899,10 @@ mod tests {
     #[test]
     fn an_agent_with_a_model_needs_loopback_in_the_policy() {
         let refused = coder_with(POLICY, r#""path":"/r/other""#, MODEL).unwrap_err();
-        assert_eq!((refused.rule, refused.exit), ("network", HelperExit::Policy));
+        assert_eq!(
+            (refused.rule, refused.exit),
+            ("network", HelperExit::Policy)
+        );
         let policy = POLICY.replace(r#""network": ["#, r#""network": ["loopback", "#);
         let plan = coder_with(&policy, r#""path":"/r/other""#, MODEL).unwrap();
         let ServerPlace::Ephemeral(jail) = &plan.place else {
@@ -850,10 +945,13 @@ mod tests {
         let jail = r#""path":"/r/other""#;
         assert_eq!(coder_with(&unlisted, jail, "").unwrap_err().rule, "servers");
         assert_eq!(
-            coder_with(POLICY, jail, r#","disabled":true"#).unwrap_err().rule,
+            coder_with(POLICY, jail, r#","disabled":true"#)
+                .unwrap_err()
+                .rule,
             "disabled"
         );
-        let registry = Registry::parse(br#"{"agents":{"coder":{"command":"/bin/a"}}}"#, "r").unwrap();
+        let registry =
+            Registry::parse(br#"{"agents":{"coder":{"command":"/bin/a"}}}"#, "r").unwrap();
         let policy = Policy::parse(POLICY.as_bytes(), "p").unwrap();
         let coder = ServerId::parse(b"coder").unwrap();
         assert_eq!(
@@ -902,7 +1000,10 @@ mod tests {
         let plan = docs(r#""path":"/r/docs""#).unwrap();
         assert!(plan.confirm_digest(&plan.digest).is_ok());
         let other = EntryDigest::parse("0".repeat(64).as_bytes()).unwrap();
-        assert_eq!(plan.confirm_digest(&other).unwrap_err().exit, HelperExit::TryLater);
+        assert_eq!(
+            plan.confirm_digest(&other).unwrap_err().exit,
+            HelperExit::TryLater
+        );
     }
 
     proptest! {

@@ -171,7 +171,8 @@ impl Policy {
             "allow",
             "limits",
         ])?;
-        let number = |key: &str, default| keys.get(key).map_or(Ok(default), |v| v.integer(1..=10_000));
+        let number =
+            |key: &str, default| keys.get(key).map_or(Ok(default), |v| v.integer(1..=10_000));
         let network = keys.read("network", networks)?.unwrap_or_default();
         Ok(Self {
             caller: user(keys.need("caller")?)?,
@@ -180,7 +181,9 @@ impl Policy {
             max: number("max", 32)?,
             max_per_server: number("max_per_server", 8)?,
             starts_per_minute: number("starts_per_minute", 120)?,
-            ephemeral: keys.get("ephemeral").map_or(Ok(Vec::new()), |v| unique(v, root_path))?,
+            ephemeral: keys
+                .get("ephemeral")
+                .map_or(Ok(Vec::new()), |v| unique(v, root_path))?,
             persistent: keys
                 .get("persistent")
                 .map_or(Ok(Vec::new()), |v| unique(v, jail_name))?,
@@ -189,8 +192,12 @@ impl Policy {
                 .get("abi")
                 .map_or(Ok(vec![Abi::FreeBsd]), |v| unique(v, registry::abi))?,
             network,
-            mounts: keys.get("mounts").map_or(Ok(Vec::new()), |v| unique(v, mount))?,
-            allow: keys.get("allow").map_or(Ok(Vec::new()), |v| unique(v, allow))?,
+            mounts: keys
+                .get("mounts")
+                .map_or(Ok(Vec::new()), |v| unique(v, mount))?,
+            allow: keys
+                .get("allow")
+                .map_or(Ok(Vec::new()), |v| unique(v, allow))?,
             limits: keys.read("limits", registry::limits)?.unwrap_or_default(),
         })
     }
@@ -243,7 +250,9 @@ fn server_pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
         .bytes()
         .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'*');
     if text.is_empty() || text.len() > 32 || !legal {
-        return Err(cursor.error("must be a server's id, in which * stands for any number of characters"));
+        return Err(
+            cursor.error("must be a server's id, in which * stands for any number of characters")
+        );
     }
     Ok(text.to_owned())
 }
@@ -252,15 +261,20 @@ fn server_pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
 fn plain_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = registry::jail_path(cursor)?;
     if !path.to_str().is_some_and(names::is_plain_path) {
-        return Err(cursor.error("must be absolute, without //, . or .., and have at most 800 bytes"));
+        return Err(
+            cursor.error("must be absolute, without //, . or .., and have at most 800 bytes")
+        );
     }
     Ok(path)
 }
 
 fn root_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = plain_path(cursor)?;
-    if overlaps(&path, Path::new(crate::CONFIG_DIR)) || overlaps(&path, Path::new(crate::STATE_DIR)) {
-        return Err(cursor.error("a jail's root must not be, hold or lie in the helper's own directories"));
+    if overlaps(&path, Path::new(crate::CONFIG_DIR)) || overlaps(&path, Path::new(crate::STATE_DIR))
+    {
+        return Err(
+            cursor.error("a jail's root must not be, hold or lie in the helper's own directories")
+        );
     }
     Ok(path)
 }
@@ -275,16 +289,24 @@ fn users(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, User>, DocumentErr
     let mut seen: Vec<Uids> = Vec::new();
     for member in cursor.members()? {
         if !registry::is_user_name(member.key) {
-            return Err(member.key_error("a user's name must be 1 to 32 characters of a-z, 0-9, _ and -"));
+            return Err(
+                member.key_error("a user's name must be 1 to 32 characters of a-z, 0-9, _ and -")
+            );
         }
         let keys = member.value.object(&["uid", "uids", "gid"])?;
         let uids = match (keys.get("uid"), keys.get("uids")) {
             (Some(uid), None) => Uids::Shared(id(uid)?),
             (None, Some(uids)) => range(uids)?,
-            _ => return Err(member.value.error("must have either uid or uids: [first, last]")),
+            _ => {
+                return Err(member
+                    .value
+                    .error("must have either uid or uids: [first, last]"));
+            }
         };
         if seen.iter().any(|other| other.overlaps(uids)) {
-            return Err(member.value.error("this uid stands here twice: one uid per entry"));
+            return Err(member
+                .value
+                .error("this uid stands here twice: one uid per entry"));
         }
         seen.push(uids);
         let gid = id(keys.need("gid")?)?;
@@ -295,19 +317,30 @@ fn users(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, User>, DocumentErr
 
 fn id(cursor: &ValueCursor<'_>) -> Result<u32, DocumentError> {
     match cursor.integer(1..=MAX_ID)? {
-        NOBODY => Err(cursor.error("65534 is nobody's, and shared by all sorts of things; give a number of its own")),
+        NOBODY => Err(cursor.error(
+            "65534 is nobody's, and shared by all sorts of things; give a number of its own",
+        )),
         // In range by the line above.
         id => Ok(id as u32),
     }
 }
 
 fn range(cursor: &ValueCursor<'_>) -> Result<Uids, DocumentError> {
-    let ids = cursor.array()?.iter().map(id).collect::<Result<Vec<_>, _>>()?;
+    let ids = cursor
+        .array()?
+        .iter()
+        .map(id)
+        .collect::<Result<Vec<_>, _>>()?;
     match ids[..] {
-        [first, last] if first <= last && last - first < MAX_UIDS && !(first..=last).contains(&(NOBODY as u32)) => {
+        [first, last]
+            if first <= last
+                && last - first < MAX_UIDS
+                && !(first..=last).contains(&(NOBODY as u32)) =>
+        {
             Ok(Uids::Each(first, last))
         }
-        _ => Err(cursor.error("must be the first and the last of at most 1000 uids, nobody's not among them")),
+        _ => Err(cursor
+            .error("must be the first and the last of at most 1000 uids, nobody's not among them")),
     }
 }
 
@@ -319,12 +352,16 @@ fn networks(cursor: &ValueCursor<'_>) -> Result<Networks, DocumentError> {
             "disable" => {}
             "inherit" => networks.inherit = true,
             "loopback" => networks.loopback = true,
-            text => match text.parse::<IpAddr>() {
-                Ok(address) if !address.is_unspecified() && !address.is_multicast() => networks.addresses.push(address),
-                _ => {
-                    return Err(item.error("must be \"disable\", \"loopback\", \"inherit\" or the address of one host"));
+            text => {
+                match text.parse::<IpAddr>() {
+                    Ok(address) if !address.is_unspecified() && !address.is_multicast() => {
+                        networks.addresses.push(address)
+                    }
+                    _ => {
+                        return Err(item.error("must be \"disable\", \"loopback\", \"inherit\" or the address of one host"));
+                    }
                 }
-            },
+            }
         }
     }
     Ok(networks)
@@ -334,7 +371,10 @@ fn mount(cursor: &ValueCursor<'_>) -> Result<AllowedMount, DocumentError> {
     let keys = cursor.object(&["path", "owner", "at", "write", "bounded"])?;
     let source = keys.need("path")?;
     let path = plain_path(source)?;
-    if NEVER_SHOWN.iter().any(|never| overlaps(&path, Path::new(never))) {
+    if NEVER_SHOWN
+        .iter()
+        .any(|never| overlaps(&path, Path::new(never)))
+    {
         return Err(source.error("this directory, or one in it, holds what a jail must never see"));
     }
     let place = keys.need("at")?;
@@ -353,8 +393,12 @@ fn mount(cursor: &ValueCursor<'_>) -> Result<AllowedMount, DocumentError> {
 
 fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let name = registry::allow(cursor)?;
-    if name.split('.').next() == Some("mount") || matches!(name.as_str(), "suser" | "unprivileged_parent_tampering") {
-        return Err(cursor.error("never granted: a server is not root in its jail, and this would undo the jail"));
+    if name.split('.').next() == Some("mount")
+        || matches!(name.as_str(), "suser" | "unprivileged_parent_tampering")
+    {
+        return Err(cursor.error(
+            "never granted: a server is not root in its jail, and this would undo the jail",
+        ));
     }
     Ok(name)
 }
@@ -385,7 +429,10 @@ mod tests {
         assert_eq!(policy.caller, "colibri");
         let uids = Uids::Shared(871);
         assert_eq!(policy.users["mcp0"], User { uids, gid: 871 });
-        assert_eq!(policy.limits.get(registry::RctlResource::Memory), Some(2 << 30));
+        assert_eq!(
+            policy.limits.get(registry::RctlResource::Memory),
+            Some(2 << 30)
+        );
         assert!(!policy.network.inherit && !policy.network.loopback);
         assert_eq!(policy.mounts[0].at, Path::new("/work"));
         assert!(policy.mounts[0].bounded, "a risk is taken by name alone");
@@ -408,7 +455,10 @@ mod tests {
             ("roots/mcp0\"]", "roots/../mcp0\"]"),
             ("roots/mcp0\"]", "roots/mcp0/\"]"),
             ("[\"/usr/local/libexec/colibri/roots/mcp0\"]", "[\"/\"]"),
-            ("[\"/usr/local/libexec/colibri/roots/mcp0\"]", "[\"/usr/local/etc\"]"),
+            (
+                "[\"/usr/local/libexec/colibri/roots/mcp0\"]",
+                "[\"/usr/local/etc\"]",
+            ),
             ("[\"build0\"]", "[\"1\"]"),
             ("[\"build0\"]", "[\"*\"]"),
             ("[\"build0\"]", "[\"colibri-0123456789abcdef\"]"),
@@ -454,7 +504,10 @@ mod tests {
         ] {
             let text = EXAMPLE.replacen(from, to, 1);
             assert_ne!(text, EXAMPLE, "{from}");
-            assert!(Policy::parse(text.as_bytes(), "p").is_err(), "{from} -> {to}");
+            assert!(
+                Policy::parse(text.as_bytes(), "p").is_err(),
+                "{from} -> {to}"
+            );
         }
     }
 
@@ -471,14 +524,20 @@ mod tests {
 
     #[test]
     fn what_is_left_out_allows_nothing() {
-        let policy = Policy::parse(br#"{"caller":"colibri","servers":[],"users":{}}"#, "p").unwrap();
+        let policy =
+            Policy::parse(br#"{"caller":"colibri","servers":[],"users":{}}"#, "p").unwrap();
         assert_eq!(policy.audit, Audit::Require);
         assert!(!policy.lists_server("docs"));
-        assert!(policy.ephemeral.is_empty() && policy.persistent.is_empty() && policy.mounts.is_empty());
+        assert!(
+            policy.ephemeral.is_empty() && policy.persistent.is_empty() && policy.mounts.is_empty()
+        );
         assert_eq!(policy.network, Networks::default());
         assert_eq!(policy.abi, [Abi::FreeBsd]);
         let linux = br#"{"caller":"colibri","servers":[],"users":{},"abi":["freebsd","linux"]}"#;
-        assert_eq!(Policy::parse(linux, "p").unwrap().abi, [Abi::FreeBsd, Abi::Linux]);
+        assert_eq!(
+            Policy::parse(linux, "p").unwrap().abi,
+            [Abi::FreeBsd, Abi::Linux]
+        );
     }
 
     #[test]

@@ -59,7 +59,11 @@ impl RecordFact {
             "server" => ServerId::parse(rest.as_bytes()).map(Self::Server),
             "caller" => rest.parse().ok().map(Self::Caller),
             "uid" => rest.parse().ok().map(Self::Uid),
-            "supervisor" => rest.parse().ok().filter(|pid| *pid > 1).map(Self::Supervisor),
+            "supervisor" => rest
+                .parse()
+                .ok()
+                .filter(|pid| *pid > 1)
+                .map(Self::Supervisor),
             "ephemeral" => Some(Self::Ephemeral),
             "persistent" => JailName::parse(rest).map(Self::Persistent),
             "door" => JailName::parse(rest).map(Self::Door),

@@ -68,14 +68,26 @@ impl HelperRequest {
 
     fn run(rest: &[&[u8]]) -> Result<Self, HelperRefusal> {
         let (session, digest, server) = match rest {
-            [b"--session", session, b"--digest", digest, server] => ((session, 3), (digest, 5), server),
-            [b"--digest", digest, b"--session", session, server] => ((session, 5), (digest, 3), server),
-            _ => return Err(usage("expected run --session ID --digest SHA256 SERVER".to_owned())),
+            [b"--session", session, b"--digest", digest, server] => {
+                ((session, 3), (digest, 5), server)
+            }
+            [b"--digest", digest, b"--session", session, server] => {
+                ((session, 5), (digest, 3), server)
+            }
+            _ => {
+                return Err(usage(
+                    "expected run --session ID --digest SHA256 SERVER".to_owned(),
+                ));
+            }
         };
         Ok(Self::Run {
             session: session_id(session.0, session.1)?,
-            digest: EntryDigest::parse(digest.0)
-                .ok_or_else(|| usage(format!("argument {}: a digest is 64 lower-case hex digits", digest.1)))?,
+            digest: EntryDigest::parse(digest.0).ok_or_else(|| {
+                usage(format!(
+                    "argument {}: a digest is 64 lower-case hex digits",
+                    digest.1
+                ))
+            })?,
             server: server_id(server, 6)?,
         })
     }
@@ -105,11 +117,19 @@ impl HelperRequest {
 }
 
 fn session_id(bytes: &[u8], at: usize) -> Result<SessionId, HelperRefusal> {
-    SessionId::parse(bytes).ok_or_else(|| usage(format!("argument {at}: a session is 16 lower-case hex digits")))
+    SessionId::parse(bytes).ok_or_else(|| {
+        usage(format!(
+            "argument {at}: a session is 16 lower-case hex digits"
+        ))
+    })
 }
 
 fn server_id(bytes: &[u8], at: usize) -> Result<ServerId, HelperRefusal> {
-    ServerId::parse(bytes).ok_or_else(|| usage(format!("argument {at}: a server's id is [a-z][a-z0-9-]{{0,31}}")))
+    ServerId::parse(bytes).ok_or_else(|| {
+        usage(format!(
+            "argument {at}: a server's id is [a-z][a-z0-9-]{{0,31}}"
+        ))
+    })
 }
 
 fn usage(detail: String) -> HelperRefusal {
@@ -127,24 +147,32 @@ mod tests {
 
     #[test]
     fn every_form_is_read() {
-        let run = HelperRequest::parse(&["run", "--session", SESSION, "--digest", DIGEST, "docs"]).unwrap();
+        let run = HelperRequest::parse(&["run", "--session", SESSION, "--digest", DIGEST, "docs"])
+            .unwrap();
         assert_eq!(
             run,
-            HelperRequest::parse(&["run", "--digest", DIGEST, "--session", SESSION, "docs"]).unwrap()
+            HelperRequest::parse(&["run", "--digest", DIGEST, "--session", SESSION, "docs"])
+                .unwrap()
         );
         assert_eq!(run.verb(), "run");
         assert!(matches!(
             HelperRequest::parse(&["stop", "--session", SESSION]),
             Ok(HelperRequest::Stop { .. })
         ));
-        assert_eq!(HelperRequest::parse(&["stop", "--all"]), Ok(HelperRequest::StopAll));
+        assert_eq!(
+            HelperRequest::parse(&["stop", "--all"]),
+            Ok(HelperRequest::StopAll)
+        );
         assert_eq!(HelperRequest::parse(&["sweep"]), Ok(HelperRequest::Sweep));
         assert!(matches!(
             HelperRequest::parse(&["plan", "docs"]),
             Ok(HelperRequest::Plan { .. })
         ));
         assert_eq!(HelperRequest::parse(&["check"]), Ok(HelperRequest::Check));
-        assert_eq!(HelperRequest::parse(&["--version"]), Ok(HelperRequest::Version));
+        assert_eq!(
+            HelperRequest::parse(&["--version"]),
+            Ok(HelperRequest::Version)
+        );
     }
 
     #[test]
@@ -168,12 +196,33 @@ mod tests {
                 DIGEST,
                 "docs",
             ],
-            &["run", "--session", SESSION, "--digest", DIGEST, "docs", "docs"],
+            &[
+                "run",
+                "--session",
+                SESSION,
+                "--digest",
+                DIGEST,
+                "docs",
+                "docs",
+            ],
             &["run", "--session", SESSION, "--digest", DIGEST, "--version"],
             &["run", "--session", SESSION, "--digest", DIGEST, "--"],
             &["run", "docs", "--session", SESSION, "--digest", DIGEST],
-            &["run", "--session=0123456789abcdef", "--digest", DIGEST, "docs"],
-            &["run", "--session", "0123456789ABCDEF", "--digest", DIGEST, "docs"],
+            &[
+                "run",
+                "--session=0123456789abcdef",
+                "--digest",
+                DIGEST,
+                "docs",
+            ],
+            &[
+                "run",
+                "--session",
+                "0123456789ABCDEF",
+                "--digest",
+                DIGEST,
+                "docs",
+            ],
             &["run", "--session", SESSION, "--digest", "abc", "docs"],
             &["run", "--session", SESSION, "--digest", DIGEST, "../docs"],
             &["stop", SESSION],

@@ -13,12 +13,21 @@ fn helper(args: &[&str]) -> Output {
 fn version_prints_the_contract() {
     let output = helper(&["--version"]);
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("contract"), "{output:?}");
+    assert!(
+        output.status.success() && text.contains("contract"),
+        "{output:?}"
+    );
 }
 
 #[test]
 fn what_is_no_verb_is_a_usage_error_in_one_line() {
-    for args in [&[][..], &["jail"], &["run"], &["stop"], &["--version", "--version"]] {
+    for args in [
+        &[][..],
+        &["jail"],
+        &["run"],
+        &["stop"],
+        &["--version", "--version"],
+    ] {
         let output = helper(args);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{args:?}: {output:?}");

@@ -24,8 +24,7 @@ use colibri_mcpd::relay::{AgentSocket, AgentUsage};
 const ROUNDS: usize = 1000;
 /// Chunks of the long stream.
 const LONG: usize = 2000;
-const EVENT: &str =
-    "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"It was \"}}\n\n";
+const EVENT: &str = "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"It was \"}}\n\n";
 const END: &[u8] = b"0\r\n\r\n";
 
 /// Answers requests on a connection with a stream: of one event, or of many where the request asks for `long`.
@@ -46,7 +45,11 @@ fn model(mut stream: TcpStream) -> std::io::Result<()> {
         held.clear();
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
-        let (text, times) = if is_long { (block.as_str(), LONG) } else { (EVENT, 1) };
+        let (text, times) = if is_long {
+            (block.as_str(), LONG)
+        } else {
+            (EVENT, 1)
+        };
         let chunk = format!("{:x}\r\n{text}\r\n", text.len());
         for _ in 0..times {
             stream.write_all(chunk.as_bytes())?;
@@ -102,7 +105,13 @@ fn main() {
         r#"{{"agents":{{"a":{{"command":"/bin/true","model":{{"url":"http://{address}","api":"anthropic",
             "headers":{{"x-api-key":"sk-0123456789"}},"allow_addresses":["loopback"]}}}}}}}}"#
     );
-    let entry = Arc::new(parse(entry.as_bytes(), "registry").unwrap().agents.remove("a").unwrap());
+    let entry = Arc::new(
+        parse(entry.as_bytes(), "registry")
+            .unwrap()
+            .agents
+            .remove("a")
+            .unwrap(),
+    );
     let door = Arc::new(AgentSocket {
         agent: "a".into(),
         session: "0123456789abcdef".into(),
@@ -120,7 +129,12 @@ fn main() {
         pid: None,
     };
     let secrets = Arc::new(SecretStore::beside(&place.path().join("registry")));
-    let relays = ModelRelays::new(Box::new(|_| Ok(())), Arc::default(), Arc::default(), secrets);
+    let relays = ModelRelays::new(
+        Box::new(|_| Ok(())),
+        Arc::default(),
+        Arc::default(),
+        secrets,
+    );
     let runtime = colibri_mcpd::run::runtime().unwrap();
     let _inside = runtime.enter();
     let socket = place.path().join("model.sock");

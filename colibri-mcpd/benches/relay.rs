@@ -60,7 +60,10 @@ fn main() {
 
 fn echo_command() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("own path"));
-    command.arg("echo-server").stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg("echo-server")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     command
 }
 
@@ -122,7 +125,9 @@ impl Way {
     }
 
     fn send_line(&mut self, line: &str) {
-        self.to.write_all(format!("{line}\n").as_bytes()).expect("write");
+        self.to
+            .write_all(format!("{line}\n").as_bytes())
+            .expect("write");
         self.to.flush().expect("flush");
     }
 
@@ -173,7 +178,10 @@ impl Way {
             self.request(&mut batch, &text);
         }
         // Requests are written by a thread of their own: with large ones both directions must flow at once.
-        let (mut to, start) = (std::mem::replace(&mut self.to, Box::new(io::sink())), Instant::now());
+        let (mut to, start) = (
+            std::mem::replace(&mut self.to, Box::new(io::sink())),
+            Instant::now(),
+        );
         let (orders, order) = std::sync::mpsc::channel::<Vec<u8>>();
         let writer = std::thread::spawn(move || {
             while let Ok(batch) = order.recv() {
@@ -207,20 +215,30 @@ impl Way {
 fn compare() {
     let directory = tempfile::tempdir().expect("temporary directory");
     std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
-    let mut rounds: Vec<Vec<(&str, Measured)>> = (0..ROUNDS).map(|round| sides(directory.path(), round)).collect();
+    let mut rounds: Vec<Vec<(&str, Measured)>> = (0..ROUNDS)
+        .map(|round| sides(directory.path(), round))
+        .collect();
     let last = rounds.pop().expect("a round");
     let rows: Vec<(&str, Measured)> = last
         .into_iter()
         .map(|(name, measured)| {
             let others = rounds.iter().flatten().filter(|(of, _)| *of == name);
-            let all: Vec<&Measured> = others.map(|(_, measured)| measured).chain([&measured]).collect();
+            let all: Vec<&Measured> = others
+                .map(|(_, measured)| measured)
+                .chain([&measured])
+                .collect();
             (name, Measured::median(&all))
         })
         .collect();
 
     let daemon_path = env!("CARGO_BIN_EXE_colibri-mcpd").to_owned();
     let start = Instant::now();
-    let daemon = Daemon::unused(directory.path(), "on", std::slice::from_ref(&daemon_path), &[]);
+    let daemon = Daemon::unused(
+        directory.path(),
+        "on",
+        std::slice::from_ref(&daemon_path),
+        &[],
+    );
     let first_answer = start.elapsed();
     daemon.look();
     let first_call = {
@@ -327,14 +345,19 @@ fn behind_url() {
         .collect();
     rounds.sort_by(|a, b| (a[1] - a[0]).total_cmp(&(b[1] - b[0])));
     let [direct, through] = rounds[ROUNDS / 2];
-    println!("\na server behind a URL: p50 {direct:.0} us directly, {through:.0} us through the daemon");
+    println!(
+        "\na server behind a URL: p50 {direct:.0} us directly, {through:.0} us through the daemon"
+    );
     goal("added to a call of it", through - direct, 60.0, "us", false);
 }
 
 /// Calls of one server through an agent socket and over the daemon's own socket, in turn.
 fn through_a_door() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let (daemon, socket) = door::open(directory.path(), &[env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()]);
+    let (daemon, socket) = door::open(
+        directory.path(),
+        &[env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()],
+    );
     let mut direct = socket_way("socket", &daemon.socket, "echo__echo");
     let mut through = socket_way("door", &socket, "echo__echo");
     let mut rounds: Vec<[f64; 2]> = (0..ROUNDS)
@@ -342,8 +365,16 @@ fn through_a_door() {
         .collect();
     rounds.sort_by(|a, b| (a[1] - a[0]).total_cmp(&(b[1] - b[0])));
     let [direct, through] = rounds[ROUNDS / 2];
-    println!("\nan agent's door: p50 {direct:.1} us over the daemon's socket, {through:.1} us through the door");
-    goal("added to a warm call of it", through - direct, 10.0, "us", false);
+    println!(
+        "\nan agent's door: p50 {direct:.1} us over the daemon's socket, {through:.1} us through the door"
+    );
+    goal(
+        "added to a warm call of it",
+        through - direct,
+        10.0,
+        "us",
+        false,
+    );
 }
 
 /// Measures each side once, one after the other.
@@ -355,7 +386,10 @@ fn sides(directory: &Path, round: usize) -> Vec<(&'static str, Measured)> {
         server.stdin.take().expect("stdin"),
         server.stdout.take().expect("stdout"),
     );
-    rows.push(("direct", Measured::of(Way::new("direct", stdin, stdout, "echo"))));
+    rows.push((
+        "direct",
+        Measured::of(Way::new("direct", stdin, stdout, "echo")),
+    ));
     let _ = server.wait();
 
     let relay_socket = at("relay");
@@ -370,17 +404,27 @@ fn sides(directory: &Path, round: usize) -> Vec<(&'static str, Measured)> {
     ));
     let _ = relay.wait();
 
-    let own = std::env::current_exe().expect("own path").display().to_string();
+    let own = std::env::current_exe()
+        .expect("own path")
+        .display()
+        .to_string();
     let without = [own, "daemon-without-trail".to_owned()];
     let daemon_path = [env!("CARGO_BIN_EXE_colibri-mcpd").to_owned()];
     for (name, command, more) in [
         ("daemon, trail off", &without[..], &[][..]),
-        ("daemon, --trail-sync", &daemon_path[..], &["--trail-sync"][..]),
+        (
+            "daemon, --trail-sync",
+            &daemon_path[..],
+            &["--trail-sync"][..],
+        ),
         ("daemon", &daemon_path[..], &[][..]),
     ] {
         let key = format!("{}-{round}", name.replace([' ', ','], ""));
         let daemon = Daemon::start_with(directory, &key, command, more);
-        rows.push((name, Measured::of(socket_way("daemon", &daemon.socket, "echo__echo"))));
+        rows.push((
+            name,
+            Measured::of(socket_way("daemon", &daemon.socket, "echo__echo")),
+        ));
         if name != "daemon" {
             continue;
         }
@@ -441,11 +485,21 @@ impl Measured {
         way.to.flush().expect("flush");
         way.read_lines(1);
         let (small, large) = (way.latency(SMALL), way.latency(LARGE));
-        let rates = [1, 16, 256].map(|n| (n, way.throughput(SMALL, n), way.throughput(LARGE, n.min(64))));
+        let rates = [1, 16, 256].map(|n| {
+            (
+                n,
+                way.throughput(SMALL, n),
+                way.throughput(LARGE, n.min(64)),
+            )
+        });
         for mut child in way.ends.drain(..) {
             let _ = child.wait();
         }
-        Measured { small, large, rates }
+        Measured {
+            small,
+            large,
+            rates,
+        }
     }
 }
 
@@ -457,11 +511,19 @@ impl Measured {
             figures[figures.len() / 2]
         };
         let time = |of: fn(&Measured) -> Duration| {
-            Duration::from_secs_f64(middle(all.iter().map(|measured| of(measured).as_secs_f64()).collect()))
+            Duration::from_secs_f64(middle(
+                all.iter()
+                    .map(|measured| of(measured).as_secs_f64())
+                    .collect(),
+            ))
         };
         let rates = [0, 1, 2].map(|index| {
             let of = |which: fn(&(usize, f64, f64)) -> f64| {
-                middle(all.iter().map(|measured| which(&measured.rates[index])).collect())
+                middle(
+                    all.iter()
+                        .map(|measured| which(&measured.rates[index]))
+                        .collect(),
+                )
             };
             (all[0].rates[index].0, of(|rate| rate.1), of(|rate| rate.2))
         });
@@ -505,7 +567,11 @@ fn print(rows: &[(&str, Measured)], other: &Other) {
             many.1 / nothing.rates[2].1,
         );
     }
-    let (daemon, bridge, off) = (find("daemon"), find("daemon and bridge"), find("daemon, trail off"));
+    let (daemon, bridge, off) = (
+        find("daemon"),
+        find("daemon and bridge"),
+        find("daemon, trail off"),
+    );
     let many = daemon.rates[2].1;
     println!();
     goal(
@@ -589,7 +655,11 @@ fn micros(time: Duration) -> f64 {
 }
 
 fn goal(what: &str, found: f64, wanted: f64, unit: &str, at_least: bool) {
-    let met = if at_least { found >= wanted } else { found <= wanted };
+    let met = if at_least {
+        found >= wanted
+    } else {
+        found <= wanted
+    };
     let relation = if at_least { "at least" } else { "at most" };
     println!(
         "{:6} {what}: {found:.2} {unit} ({relation} {wanted} {unit})",

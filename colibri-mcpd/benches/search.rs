@@ -38,8 +38,9 @@ const VERBS: [&str; 10] = [
     "get", "list", "create", "delete", "update", "search", "send", "move", "copy", "export",
 ];
 const NOUNS: [&str; 20] = [
-    "file", "branch", "commit", "issue", "message", "channel", "page", "table", "column", "chart", "user", "group",
-    "event", "mailbox", "contact", "invoice", "customer", "document", "folder", "image",
+    "file", "branch", "commit", "issue", "message", "channel", "page", "table", "column", "chart",
+    "user", "group", "event", "mailbox", "contact", "invoice", "customer", "document", "folder",
+    "image",
 ];
 const OF: [&str; 5] = ["repository", "workspace", "calendar", "archive", "database"];
 
@@ -49,7 +50,10 @@ fn tools() -> String {
     for verb in VERBS {
         for (n, noun) in NOUNS.into_iter().enumerate() {
             for (m, of) in OF.into_iter().enumerate() {
-                let (near, far) = (NOUNS[(n + m + 1) % NOUNS.len()], NOUNS[(n * 7 + m) % NOUNS.len()]);
+                let (near, far) = (
+                    NOUNS[(n + m + 1) % NOUNS.len()],
+                    NOUNS[(n * 7 + m) % NOUNS.len()],
+                );
                 tools.push(format!(
                     r#"{{"name":"{verb}_{noun}_of_{of}","description":"Tries to {verb} the {noun} of a {of}. Use this where a {near} or a {far} is known by its id; the result has the {noun} with its name, size, owner and time of the last change. Fails where the {of} cannot be reached, or has no {near}.","inputSchema":{{"type":"object","properties":{{"{noun}_id":{{"type":"string"}},"{of}":{{"type":"string"}},"limit":{{"type":"integer"}}}}}}}}"#
                 ));
@@ -70,7 +74,8 @@ struct Bench {
 impl Bench {
     fn start(directory: &Path) -> Bench {
         let program = std::env::current_exe().unwrap().display().to_string();
-        let registry = format!(r#"{{"servers":{{"s":{{"command":"{program}","args":["server"]}}}}}}"#);
+        let registry =
+            format!(r#"{{"servers":{{"s":{{"command":"{program}","args":["server"]}}}}}}"#);
         std::fs::write(directory.join("registry.json"), registry).unwrap();
         let socket = directory.join("socket");
         let daemon = Command::new(env!("CARGO_BIN_EXE_colibri-mcpd"))
@@ -99,7 +104,10 @@ impl Bench {
             line: String::new(),
         };
         let client = r#""capabilities":{},"clientInfo":{"name":"b","version":"1"}"#;
-        bench.ask("initialize", &format!(r#"{{"protocolVersion":"2025-11-25",{client}}}"#));
+        bench.ask(
+            "initialize",
+            &format!(r#"{{"protocolVersion":"2025-11-25",{client}}}"#),
+        );
         while !bench.ask("tools/list", "{}").contains("s__echo") {
             assert!(Instant::now() < until, "the server was not seen");
         }
@@ -107,7 +115,9 @@ impl Bench {
     }
 
     fn ask(&mut self, method: &str, params: &str) -> &str {
-        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n");
+        let line = format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{params}}}\n"
+        );
         self.stream.write_all(line.as_bytes()).unwrap();
         self.line.clear();
         assert!(
@@ -133,7 +143,9 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.daemon.id().to_string()).status();
+        let _ = Command::new("kill")
+            .arg(self.daemon.id().to_string())
+            .status();
         let _ = self.daemon.wait();
     }
 }
@@ -183,7 +195,11 @@ fn main() {
     }
     let halves = ways.map(|(name, _, mut times)| {
         times.sort_by(f64::total_cmp);
-        println!("{name}: p50 {:.2} us, p99 {:.2} us", at(&times, 0.5), at(&times, 0.99));
+        println!(
+            "{name}: p50 {:.2} us, p99 {:.2} us",
+            at(&times, 0.5),
+            at(&times, 0.99)
+        );
         at(&times, 0.5)
     });
     println!(

@@ -12,7 +12,9 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_api::{CostDay, CostMode};
 use colibri_mcpd::catalog::ServerHost;
-use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use colibri_mcpd::confine::{
+    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
+};
 use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader, Outbox};
 use colibri_mcpd::policy::quota::UserQuota as ShareLimits;
 use colibri_mcpd::policy::{
@@ -23,8 +25,9 @@ use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
-    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client, DeferredCall, Defers,
-    Recorder, RequestParts, ServerAnswer, cost, exit, oversized_result, record, validate,
+    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client,
+    DeferredCall, Defers, Recorder, RequestParts, ServerAnswer, cost, exit, oversized_result,
+    record, validate,
 };
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
@@ -99,7 +102,8 @@ async fn echo(requests: DuplexStream, mut answers: DuplexStream) {
     while reader.fill().await.unwrap_or(false) {
         let mut out = Vec::new();
         while let Some(Frame::Line(line)) = reader.pop() {
-            let Ok(EnvelopeKind::Request { id, method, .. }) = Envelope::parse(&line).map(|envelope| envelope.kind)
+            let Ok(EnvelopeKind::Request { id, method, .. }) =
+                Envelope::parse(&line).map(|envelope| envelope.kind)
             else {
                 continue;
             };
@@ -112,7 +116,9 @@ async fn echo(requests: DuplexStream, mut answers: DuplexStream) {
             } else {
                 r#""error":{"code":-32601,"message":"no"}"#
             };
-            out.extend_from_slice(format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{result}}}\n", id.text()).as_bytes());
+            out.extend_from_slice(
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{},{result}}}\n", id.text()).as_bytes(),
+            );
         }
         if answers.write_all(&out).await.is_err() {
             return;
@@ -121,7 +127,9 @@ async fn echo(requests: DuplexStream, mut answers: DuplexStream) {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
     for (size, batches) in [(64, 2000), (64 * 1024, 40)] {
         let times = runtime.block_on(measure(size, batches))?;
         // The last is part of others.
@@ -198,7 +206,9 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         chain: chain.clone(),
         budget: budget.clone(),
         max_frame: 16 << 20,
-        secrets: Arc::new(SecretStore::beside(&directory.path().join("external-mcp.json"))),
+        secrets: Arc::new(SecretStore::beside(
+            &directory.path().join("external-mcp.json"),
+        )),
         tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(directory.path())),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
@@ -215,7 +225,13 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             .into_iter()
             .map(|(id, entry)| {
                 let entry = Arc::new(entry);
-                (id, Entry { entry, refusal: None })
+                (
+                    id,
+                    Entry {
+                        entry,
+                        refusal: None,
+                    },
+                )
             })
             .collect(),
         agents: Default::default(),
@@ -240,7 +256,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     let outbox = Outbox::new(PIPE, budget);
     let client = Client::new(1, caller, outbox.clone(), 2 * BATCH);
     let client = Arc::new(client.sharing(shares.of(caller.uid)));
-    host.discovered(host.discover(&host.unseen(), &client)).await;
+    host.discovered(host.discover(&host.unseen(), &client))
+        .await;
     let target: Arc<dyn CallTarget> = host
         .table()
         .by_name(Feature::Tool, "echo__echo")
@@ -285,7 +302,9 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let start = Instant::now();
         for call in &mut entered {
             let rights = chain.rules.rights(&call.client);
-            call.against = validate::validate(&chain.rules, &rights, call).err().map(Box::new);
+            call.against = validate::validate(&chain.rules, &rights, call)
+                .err()
+                .map(Box::new);
         }
         times[1] += start.elapsed();
         let start = Instant::now();
@@ -343,7 +362,11 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             .iter()
             .filter_map(|frame| enter(&client, &target, frame))
             .collect();
-        assert_eq!((calls.len(), shaped.len()), (BATCH, BATCH), "a call was lost");
+        assert_eq!(
+            (calls.len(), shaped.len()),
+            (BATCH, BATCH),
+            "a call was lost"
+        );
         let start = Instant::now();
         for call in calls {
             target.clone().send(&chain, call);
@@ -365,7 +388,13 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
     let key = RequestId::of(id);
     client.admit(&key).ok()?;
     let method = method.as_str()?;
-    let request = protocol::classify(SessionPhase::Legacy(VERSION), &[Capability::Tools], &method, params).ok()?;
+    let request = protocol::classify(
+        SessionPhase::Legacy(VERSION),
+        &[Capability::Tools],
+        &method,
+        params,
+    )
+    .ok()?;
     let name = params?.get("name")?;
     let arguments = params?.get("arguments")?;
     Some(Box::new(Call {
@@ -411,7 +440,9 @@ fn read_answer(frame: &Bytes) -> Option<CallOutcome> {
     Some(CallOutcome::Relayed(ServerAnswer {
         frame: frame.clone(),
         id: id?.span(),
-        outcome: outcome.map(|result| result.span()).map_err(|error| error.span()),
+        outcome: outcome
+            .map(|result| result.span())
+            .map_err(|error| error.span()),
         says_error: false,
         edits: None,
         version: VERSION,

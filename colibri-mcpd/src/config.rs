@@ -35,7 +35,12 @@ pub struct DaemonFlags {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Warn unless the socket has this group, whose members are to open it [env: COLIBRI_MCP_SOCKET_GROUP]
-    #[arg(long, value_name = "NAME", env = "COLIBRI_MCP_SOCKET_GROUP", hide_env = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "COLIBRI_MCP_SOCKET_GROUP",
+        hide_env = true
+    )]
     socket_group: Option<String>,
     /// Read the registry of external servers from this file, which must be there
     #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_EXTERNAL_CONFIG")]
@@ -48,16 +53,31 @@ pub struct DaemonFlags {
     state_dir: Option<PathBuf>,
     /// Keep tasks and schedules in this PostgreSQL, which many hosts share: postgres://ROLE@HOST:PORT/DATABASE, of which ROLE
     /// and PORT may be left out, with passfile=, sslrootcert=, sslcert=, sslkey=
-    #[arg(long, value_name = "URL", env = "COLIBRI_BOARD", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "COLIBRI_BOARD",
+        hide_env_values = true
+    )]
     board: Option<String>,
     /// Be this host on that board; without it the first part of the host's name
     #[arg(long, value_name = "NAME", env = "COLIBRI_HOST", value_parser = board_host)]
     host: Option<String>,
     /// Read from this file, which must be there, which other hosts of that board count, and for whom
-    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_HOSTS", requires = "board")]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "COLIBRI_MCP_HOSTS",
+        requires = "board"
+    )]
     hosts: Option<PathBuf>,
     /// Look for skills (directories with a SKILL.md) in this directory; may be given more than once
-    #[arg(long, value_name = "PATH", env = "COLIBRI_MCP_SKILLS", value_delimiter = ':')]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "COLIBRI_MCP_SKILLS",
+        value_delimiter = ':'
+    )]
     skills: Vec<PathBuf>,
     /// Answer to this host name over HTTP, beside localhost; may be given more than once
     #[arg(long, value_name = "HOST", env = "COLIBRI_MCP_HTTP_HOST", hide_env = true, value_delimiter = ',',
@@ -108,7 +128,12 @@ pub struct DaemonFlags {
           value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout: u64,
     /// Reach root for jailed servers through: helper (setuid), mdo or sudo
-    #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "COLIBRI_JAIL_PRIV_MODE",
+        default_value = "helper"
+    )]
     priv_mode: PrivMode,
     /// Answer only when the trail's records are on the disk, not just written
     #[arg(long)]
@@ -120,7 +145,12 @@ pub struct DaemonFlags {
     #[arg(long)]
     syslog: bool,
     /// Log events of this level and above: error, warn, info, debug
-    #[arg(long, value_name = "LEVEL", env = "COLIBRI_MCP_LOG", default_value = "info")]
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "COLIBRI_MCP_LOG",
+        default_value = "info"
+    )]
     log_level: tracing::Level,
     /// Run although the process has root or, on Linux, a capability: for containers and tests
     /// [env: COLIBRI_MCP_ALLOW_ROOT=1]
@@ -136,7 +166,9 @@ pub struct DaemonFlags {
 
 /// Reads a host name, as a `Host` header has it before the port.
 fn http_host(text: &str) -> anyhow::Result<String> {
-    let is_host = text.parse().is_ok_and(|authority: Authority| authority.host() == text);
+    let is_host = text
+        .parse()
+        .is_ok_and(|authority: Authority| authority.host() == text);
     let name = is_host.then(|| text.to_owned());
     name.context("it is no host name: leave out the scheme, the port and the path")
 }
@@ -160,7 +192,10 @@ pub(crate) fn without_url(mut refusal: clap::Error) -> clap::Error {
     let is_url = matches!(refusal.get(ContextKind::InvalidArg),
         Some(ContextValue::String(argument)) if argument.starts_with("--webhook "));
     if is_url {
-        refusal.insert(ContextKind::InvalidValue, ContextValue::String("…".to_owned()));
+        refusal.insert(
+            ContextKind::InvalidValue,
+            ContextValue::String("…".to_owned()),
+        );
     }
     refusal
 }
@@ -176,15 +211,21 @@ fn webhook_url(text: &str) -> anyhow::Result<Uri> {
 
 /// Reads addresses that a URL may lead to.
 fn addresses(text: &str) -> anyhow::Result<AllowedTarget> {
-    let wanted = "it must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
+    let wanted =
+        "it must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
     AllowedTarget::parse(text).context(wanted)
 }
 
 /// Reads a model's name.
 fn model_name(text: &str) -> anyhow::Result<String> {
-    let is_name = (1..=MAX_MODEL).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    let is_name =
+        (1..=MAX_MODEL).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
     let name = is_name.then(|| text.to_owned());
-    name.with_context(|| format!("it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"))
+    name.with_context(|| {
+        format!(
+            "it is no model's name: 1 to {MAX_MODEL} visible characters of ASCII, without spaces"
+        )
+    })
 }
 
 /// The settings that the daemon runs with.
@@ -292,9 +333,10 @@ impl DaemonFlags {
     /// A variable that is neither 0 nor 1.
     pub fn resolve(self) -> anyhow::Result<DaemonConfig> {
         let own = self.private.then(paths::private);
-        let path = |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
-            flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))
-        };
+        let path =
+            |flag: Option<PathBuf>, of_own: fn(&Private) -> &PathBuf, default: fn() -> PathBuf| {
+                flag.unwrap_or_else(|| own.as_ref().map_or_else(default, |own| of_own(own).clone()))
+            };
         let board = self.board.map(|url| -> anyhow::Result<_> {
             let address = BoardAddress::parse(&url)?;
             Ok((address, self.host.map_or_else(own_host, Ok)?))
@@ -323,10 +365,14 @@ impl DaemonFlags {
             consent: own.map(|own| own.consent),
             http_hosts: self.http_host,
             write: !self.private && (self.write || switch("COLIBRI_MCP_WRITE")?),
-            external_call: self.private || self.external_call || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
+            external_call: self.private
+                || self.external_call
+                || switch("COLIBRI_MCP_EXTERNAL_CALL")?,
             learn: self.private || self.learn,
-            autospawn: self.autospawn || std::env::var_os("COLIBRI_AUTOSPAWN").is_some_and(|value| value == "YES"),
-            summaries: (self.summaries || switch("COLIBRI_SUMMARIES")?).then_some(self.summary_model),
+            autospawn: self.autospawn
+                || std::env::var_os("COLIBRI_AUTOSPAWN").is_some_and(|value| value == "YES"),
+            summaries: (self.summaries || switch("COLIBRI_SUMMARIES")?)
+                .then_some(self.summary_model),
             webhook: self.webhook.map(|url| notices::WebhookSettings {
                 url,
                 allowed: self.webhook_allow,

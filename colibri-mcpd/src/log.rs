@@ -34,14 +34,20 @@ pub(crate) fn start(level: Level, to: &To<'_>) -> io::Result<()> {
             reach_syslogd()?;
             let syslog = Syslog(Arc::new(Syslogd::new(Facility::LOG_DAEMON)));
             // syslogd notes time and level itself.
-            let subscriber = builder.without_time().with_level(false).with_writer(syslog).finish();
+            let subscriber = builder
+                .without_time()
+                .with_level(false)
+                .with_writer(syslog)
+                .finish();
             tracing::subscriber::set_global_default(subscriber)
         }
         To::File(path) => {
             let file = Mutex::new(BoundedLogFile::open(path)?);
             tracing::subscriber::set_global_default(builder.with_writer(file).finish())
         }
-        To::Stderr => tracing::subscriber::set_global_default(builder.with_writer(io::stderr).finish()),
+        To::Stderr => {
+            tracing::subscriber::set_global_default(builder.with_writer(io::stderr).finish())
+        }
     };
     set.map_err(io::Error::other)
 }
@@ -55,7 +61,11 @@ struct BoundedLogFile {
 
 impl BoundedLogFile {
     fn open(path: &Path) -> io::Result<BoundedLogFile> {
-        let file = File::options().append(true).create(true).mode(0o600).open(path)?;
+        let file = File::options()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
         Ok(BoundedLogFile {
             path: path.to_owned(),
             length: file.metadata()?.len(),
@@ -124,7 +134,10 @@ impl Syslogd {
     ///
     /// # Errors
     /// Not even a new connection takes it.
-    pub(crate) fn send(&self, send: impl Fn(&mut SyslogLogger) -> syslog::Result<()>) -> io::Result<()> {
+    pub(crate) fn send(
+        &self,
+        send: impl Fn(&mut SyslogLogger) -> syslog::Result<()>,
+    ) -> io::Result<()> {
         let mut slot = self.logger.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(logger) = slot.as_mut()
             && send(logger).is_ok()
@@ -211,7 +224,11 @@ mod tests {
                 log.write_all(&line).unwrap();
             }
         }
-        let sizes = ["log", "log.old"].map(|name| std::fs::metadata(directory.path().join(name)).unwrap().len());
+        let sizes = ["log", "log.old"].map(|name| {
+            std::fs::metadata(directory.path().join(name))
+                .unwrap()
+                .len()
+        });
         assert!(sizes.iter().all(|size| *size <= MAX_FILE), "{sizes:?}");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2);
     }

@@ -18,7 +18,9 @@ use crate::agents::{self, AgentRoster, TaskAgents};
 use crate::board::Scheduler;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
-use crate::confine::{LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor};
+use crate::confine::{
+    LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor,
+};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::usage;
@@ -58,10 +60,16 @@ const PREDECESSOR: Duration = Duration::from_secs(15);
 
 /// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the exit status.
 pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
-    if arguments.get(1).is_some_and(|first| first == supervisor::ARGUMENT) {
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == supervisor::ARGUMENT)
+    {
         return supervisor::main(arguments.into_iter().skip(2));
     }
-    if arguments.get(1).is_some_and(|first| first == as_user::ARGUMENT) {
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == as_user::ARGUMENT)
+    {
         return as_user::main(arguments.into_iter().skip(2));
     }
     let flags = match DaemonFlags::of_command_line(&arguments) {
@@ -122,7 +130,8 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     }
     let to = match &config.log_file {
         Some(path) => {
-            make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
+            make_state_directory(&config.state_dir)
+                .map_err(system(&config.state_dir.display().to_string()))?;
             let own = paths::Private {
                 registry: config.registry.clone(),
                 state_dir: config.state_dir.clone(),
@@ -135,7 +144,9 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         None => log::To::Stderr,
     };
     log::start(config.log_level, &to).map_err(system("logging"))?;
-    if let Some(excess) = harden::excess_privilege().map_err(system("reading the process's privileges"))? {
+    if let Some(excess) =
+        harden::excess_privilege().map_err(system("reading the process's privileges"))?
+    {
         if !config.allow_root {
             return Err((
                 EXIT_PRIVILEGE,
@@ -150,7 +161,8 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
         .map_err(|error| (EXIT_SYSTEM, format!("unblocking signals: {error}")))?;
     harden::harden().map_err(system("making the process untraceable"))?;
     raise_descriptor_limit();
-    make_state_directory(&config.state_dir).map_err(system(&config.state_dir.display().to_string()))?;
+    make_state_directory(&config.state_dir)
+        .map_err(system(&config.state_dir.display().to_string()))?;
     let locked = |error| match error {
         TrailError::Locked(_) => (
             EXIT_UNAVAILABLE,
@@ -170,7 +182,8 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     let sources = read_sources(&config)?;
     // Before all that writes: what is kept of results may have the last of the space.
     let results = Results::open(&config.state_dir, sources.1.clients.limits());
-    let results = Arc::new(results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?);
+    let results =
+        Arc::new(results.map_err(|error| (EXIT_CONFIG, format!("kept results: {error}")))?);
     let options = TrailOptions {
         state_dir: config.state_dir.clone(),
         sync: config.trail_sync,
@@ -202,15 +215,18 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// Each client is a descriptor, each server three.
 fn raise_descriptor_limit() {
-    let raised =
-        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
+    let raised = getrlimit(Resource::RLIMIT_NOFILE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard));
     if let Err(error) = raised {
         warn!("the limit of open files stays as it is: {error}");
     }
 }
 
 fn make_state_directory(path: &Path) -> std::io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
 }
 
 /// Reads registry and client policy.
@@ -247,7 +263,8 @@ pub async fn run(
         hosts,
     } = files;
     let limits = *clients.limits();
-    let store = Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let store =
+        Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let board = config.board.clone().map(|(address, name)| {
         let signer = match &recorder {
             Recorder::Trail(trail) => trail.signer().clone(),
@@ -275,7 +292,8 @@ pub async fn run(
         began.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     }
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let spawner = SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    let spawner =
+        SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     if loaded.needs_helper() {
         prepare_helper(&spawner, config.priv_mode).await;
     }
@@ -288,12 +306,16 @@ pub async fn run(
             version: env!("CARGO_PKG_VERSION"),
         })
         .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
-    let states = RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let states =
+        RequestStates::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let rules = Arc::new(CallRules {
         gates: ArcSwap::from_pointee(gates),
         clients: ArcSwap::from_pointee(clients),
     });
-    let (budget, ledger) = (Arc::new(ByteBudget::new(MAX_QUEUED)), Arc::new(CostLedger::default()));
+    let (budget, ledger) = (
+        Arc::new(ByteBudget::new(MAX_QUEUED)),
+        Arc::new(CostLedger::default()),
+    );
     let models = {
         let recorder = recorder.clone();
         let record: Box<model::RecordEvent> = Box::new(move |event| Ok(recorder.event(event)?));
@@ -312,7 +334,12 @@ pub async fn run(
         models: Arc::new(models),
         autospawn: config.autospawn,
     });
-    let agents = agents.map_err(|error| (EXIT_SYSTEM, format!("{}: {error}", config.state_dir.display())))?;
+    let agents = agents.map_err(|error| {
+        (
+            EXIT_SYSTEM,
+            format!("{}: {error}", config.state_dir.display()),
+        )
+    })?;
     let chain = Arc::new(Chain {
         recorder,
         rules,
@@ -342,7 +369,8 @@ pub async fn run(
     });
     reload::apply(&host, &agents, &loaded);
     let signals = Signals::new().map_err(|error| (EXIT_SYSTEM, format!("signals: {error}")))?;
-    let listener = Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
+    let listener =
+        Listener::bind(&config.socket).map_err(|error| (EXIT_UNAVAILABLE, error.to_string()))?;
     let bound = config.metrics_socket.as_deref().map(Listener::bind);
     let metrics_listener = bound
         .transpose()
@@ -361,21 +389,30 @@ pub async fn run(
     if daemon.store.fleet().is_some() {
         daemon.board.on_begin(move |task| flows.recall(task));
     } else {
-        let begun = daemon.board.begin().map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+        let begun = daemon
+            .board
+            .begin()
+            .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
         begun.iter().for_each(|task| flows.recall(task));
     }
     let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
     let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
-    let program = std::env::current_exe().map_err(|error| (EXIT_SYSTEM, format!("this program's path: {error}")))?;
+    let program = std::env::current_exe()
+        .map_err(|error| (EXIT_SYSTEM, format!("this program's path: {error}")))?;
     let settings = LaunchSettings {
         // A script has nothing to clear up.
         grace: Duration::from_millis(100),
         ..LaunchSettings::new(daemon.config.priv_mode, program.clone())
     };
-    let (spawner, connections) = (SystemSpawner::with(settings), ScriptConnections::new(&daemon));
-    daemon
-        .scripts
-        .begin(Arc::new(spawner), connections, scripts::program_beside(&program));
+    let (spawner, connections) = (
+        SystemSpawner::with(settings),
+        ScriptConnections::new(&daemon),
+    );
+    daemon.scripts.begin(
+        Arc::new(spawner),
+        connections,
+        scripts::program_beside(&program),
+    );
     daemon.learn();
     // What is made in the background ends when this is dropped.
     let mut background = JoinSet::new();
@@ -395,7 +432,9 @@ pub async fn run(
     if let Some(webhook) = webhook {
         background.spawn(webhook.work(daemon.notices.watch()));
     }
-    let readers = metrics_listener.as_ref().map(|listener| async || listener.next().await);
+    let readers = metrics_listener
+        .as_ref()
+        .map(|listener| async || listener.next().await);
     tokio::select! {
         () = listener.accept(&daemon) => {}
         () = metrics::serve(readers, &daemon) => {}
@@ -446,7 +485,8 @@ async fn keep_costs(daemon: &Arc<Daemon>) {
 async fn write_costs(daemon: &Arc<Daemon>) -> anyhow::Result<()> {
     let daemon = daemon.clone();
     // The disk is waited for: not on a thread that serves clients.
-    let written = tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
+    let written =
+        tokio::task::spawn_blocking(move || daemon.chain.ledger.write(&daemon.store)).await;
     Ok(written??)
 }
 

@@ -10,7 +10,8 @@
 
 use colibri_api::PrivMode;
 use colibri_mcpd::confine::{
-    LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner, supervisor,
+    LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner,
+    supervisor,
 };
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
@@ -118,7 +119,10 @@ fn sleep_for_ever() -> ! {
 
 /// Starts this program as another server that inherits everything.
 fn another(kind: &str) -> std::process::Child {
-    Command::new(myself()).args(["server", kind]).spawn().unwrap()
+    Command::new(myself())
+        .args(["server", kind])
+        .spawn()
+        .unwrap()
 }
 
 fn server(kind: &str) -> ExitCode {
@@ -203,7 +207,10 @@ fn server(kind: &str) -> ExitCode {
                 .collect();
             open.sort();
             println!("descriptors={}", open.join(","));
-            println!("leads_session={}", nix::unistd::getsid(None).unwrap() == Pid::this());
+            println!(
+                "leads_session={}",
+                nix::unistd::getsid(None).unwrap() == Pid::this()
+            );
             println!("directory={}", std::env::current_dir().unwrap().display());
             if let Ok(status) = std::fs::read_to_string("/proc/self/status") {
                 for line in status
@@ -223,7 +230,10 @@ fn server(kind: &str) -> ExitCode {
             ExitCode::SUCCESS
         }
         "close-stdout" => {
-            let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+            let null = std::fs::File::options()
+                .write(true)
+                .open("/dev/null")
+                .unwrap();
             nix::unistd::dup2_stdout(null).unwrap();
             eprintln!("closed");
             sleep_for_ever()
@@ -259,7 +269,11 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Runs a test's future, but not for ever.
 fn run(test: impl Future<Output = ()>) {
-    runtime().block_on(async { tokio::time::timeout(GENEROUS, test).await.expect("the test hangs") });
+    runtime().block_on(async {
+        tokio::time::timeout(GENEROUS, test)
+            .await
+            .expect("the test hangs")
+    });
 }
 
 fn order(kind: &str) -> LaunchSpec {
@@ -303,8 +317,11 @@ async fn pids(stdout: impl tokio::io::AsyncRead + Unpin, number: usize) -> Vec<i
 
 /// True if the process runs; one that only waits to be collected by somebody does not.
 fn runs(pid: i32) -> bool {
-    let zombie = std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z')));
+    let zombie = std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        stat.rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('Z'))
+    });
     kill(Pid::from_raw(pid), None).is_ok() && !zombie
 }
 
@@ -355,7 +372,10 @@ fn a_server_that_obeys_is_not_signalled() {
             grace: GENEROUS * 10,
             ..settings()
         };
-        let mut spawned = SystemSpawner::with(settings).spawn(order("obedient")).await.unwrap();
+        let mut spawned = SystemSpawner::with(settings)
+            .spawn(order("obedient"))
+            .await
+            .unwrap();
         drop(spawned.stdin);
         assert_eq!(spawned.process.wait().await, ServerExit::Status(7));
     });
@@ -377,7 +397,10 @@ fn the_rest_of_the_tree_ends_with_the_server() {
             grace: GENEROUS * 10,
             ..settings()
         };
-        let mut spawned = SystemSpawner::with(settings).spawn(order("leader")).await.unwrap();
+        let mut spawned = SystemSpawner::with(settings)
+            .spawn(order("leader"))
+            .await
+            .unwrap();
         let pids = pids(spawned.stdout, 2).await;
         spawned.stdin.write_all(b"go\n").await.unwrap();
         assert_eq!(spawned.process.wait().await, ServerExit::Status(3));
@@ -403,7 +426,10 @@ fn nothing_outlives_a_killed_daemon() {
         .spawn()
         .unwrap();
     let lines = std::io::BufReader::new(daemon.stdout.take().unwrap()).lines();
-    let pids: Vec<i32> = lines.take(4).map(|line| line.unwrap().parse().unwrap()).collect();
+    let pids: Vec<i32> = lines
+        .take(4)
+        .map(|line| line.unwrap().parse().unwrap())
+        .collect();
     assert_eq!(pids.len(), 4);
     assert!(pids.iter().all(|&pid| runs(pid)));
     daemon.kill().unwrap();
@@ -439,7 +465,10 @@ fn a_keeper_that_nobody_listens_to_keeps_on() {
         .spawn()
         .unwrap();
     let lines = std::io::BufReader::new(supervisor.stdout.take().unwrap()).lines();
-    let pids: Vec<i32> = lines.take(3).map(|line| line.unwrap().parse().unwrap()).collect();
+    let pids: Vec<i32> = lines
+        .take(3)
+        .map(|line| line.unwrap().parse().unwrap())
+        .collect();
     drop(supervisor.stdin.take());
     assert_eq!(supervisor.wait().unwrap().code(), Some(137));
     assert!(!pids.iter().any(|&pid| runs(pid)));
@@ -460,7 +489,10 @@ fn the_server_dies_with_a_killed_keeper() {
         let mut spawned = spawn(order("stubborn")).await;
         let pids = pids(spawned.stdout, 1).await;
         kill(Pid::from_raw(spawned.process.pid() as i32), Signal::SIGKILL).unwrap();
-        assert_eq!(spawned.process.wait().await, ServerExit::SupervisorKilled(9));
+        assert_eq!(
+            spawned.process.wait().await,
+            ServerExit::SupervisorKilled(9)
+        );
         all_gone(&pids);
     });
 }
@@ -505,7 +537,10 @@ fn the_environment_is_exactly_the_built_one() {
         environment.insert("TOKEN".to_owned(), "a=b c".to_owned().into());
         environment.insert("LANG".to_owned(), "de_AT.UTF-8".to_owned().into());
         // It would break the supervisor if it worked there.
-        environment.insert("LD_LIBRARY_PATH".to_owned(), "/nonexistent".to_owned().into());
+        environment.insert(
+            "LD_LIBRARY_PATH".to_owned(),
+            "/nonexistent".to_owned().into(),
+        );
         let spawned = spawn(order).await;
         let found = text(spawned.stdout).await;
         let mut found: Vec<&str> = found.lines().collect();
@@ -537,7 +572,10 @@ fn nothing_is_inherited() {
         if cfg!(target_os = "linux") {
             assert!(found.contains("NoNewPrivs=1\n"), "{found}");
             assert!(found.contains("SigBlk=0000000000000000\n"), "{found}");
-            let ignored = found.lines().find_map(|line| line.strip_prefix("SigIgn=")).unwrap();
+            let ignored = found
+                .lines()
+                .find_map(|line| line.strip_prefix("SigIgn="))
+                .unwrap();
             let ignored = u64::from_str_radix(ignored, 16).unwrap() & 0x7fff_ffff;
             // Rust's runtime ignores SIGPIPE in the fixture itself; nothing else may be.
             assert_eq!(ignored, 1 << (13 - 1), "{found}");
@@ -550,7 +588,10 @@ fn words_of_server_and_keeper_do_not_mix() {
         let order = LaunchSpec::Host {
             server: "sh".to_owned(),
             program: "/bin/sh".into(),
-            arguments: vec!["-c".to_owned(), "printf half >&2; read _; echo line >&2".to_owned()],
+            arguments: vec![
+                "-c".to_owned(),
+                "printf half >&2; read _; echo line >&2".to_owned(),
+            ],
             environment: BTreeMap::new(),
             directory: None,
             stdin: colibri_registry::Stdin::Pipe,
@@ -574,7 +615,12 @@ fn stdout_ends_when_the_server_closes_it() {
 }
 
 fn a_hardened_process_cannot_be_dumped() {
-    run(async { assert_eq!(text(spawn(order("hardened")).await.stdout).await, "hardened\n") });
+    run(async {
+        assert_eq!(
+            text(spawn(order("hardened")).await.stdout).await,
+            "hardened\n"
+        )
+    });
 }
 
 fn what_cannot_be_started_is_said() {
@@ -585,7 +631,11 @@ fn what_cannot_be_started_is_said() {
         let interpreter = directory.path().join("interpreter");
         std::fs::write(&interpreter, "").unwrap();
         std::fs::write(&broken, format!("#!{}\n", interpreter.display())).unwrap();
-        Command::new("/bin/chmod").arg("755").arg(&broken).status().unwrap();
+        Command::new("/bin/chmod")
+            .arg("755")
+            .arg(&broken)
+            .status()
+            .unwrap();
         let host = |program: PathBuf, cwd: Option<PathBuf>| LaunchSpec::Host {
             server: "s".to_owned(),
             program,
@@ -595,7 +645,11 @@ fn what_cannot_be_started_is_said() {
             stdin: colibri_registry::Stdin::Pipe,
         };
         let spawner = SystemSpawner::with(settings());
-        let error = spawner.spawn(host(broken.clone(), None)).await.err().unwrap();
+        let error = spawner
+            .spawn(host(broken.clone(), None))
+            .await
+            .err()
+            .unwrap();
         assert!(
             matches!(&error, SpawnError::Keeper { detail } if detail.contains("cannot run")),
             "{error}"
@@ -612,13 +666,21 @@ fn what_cannot_be_started_is_said() {
             .err()
             .unwrap();
         assert!(matches!(error, SpawnError::Directory { .. }), "{error}");
-        let error = spawner.spawn(host("/nonexistent".into(), None)).await.err().unwrap();
+        let error = spawner
+            .spawn(host("/nonexistent".into(), None))
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(error, SpawnError::Program { .. }), "{error}");
         let gone = SystemSpawner::with(LaunchSettings {
             supervisor: "/nonexistent".into(),
             ..settings()
         });
-        let error = gone.spawn(host("/bin/sh".into(), None)).await.err().unwrap();
+        let error = gone
+            .spawn(host("/bin/sh".into(), None))
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(error, SpawnError::Supervisor { .. }), "{error}");
     });
 }
@@ -634,7 +696,11 @@ fn dropping_the_start_ends_it() {
             file.display()
         );
         std::fs::write(&supervisor, script).unwrap();
-        Command::new("/bin/chmod").arg("755").arg(&supervisor).status().unwrap();
+        Command::new("/bin/chmod")
+            .arg("755")
+            .arg(&supervisor)
+            .status()
+            .unwrap();
         let spawner = SystemSpawner::with(LaunchSettings {
             supervisor,
             ..settings()
@@ -667,7 +733,12 @@ fn the_keeper_refuses_to_run_without_a_lifeline() {
             .spawn()
             .unwrap();
         let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         (child.wait().unwrap().code(), said)
     };
     let good = [

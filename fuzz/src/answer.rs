@@ -56,17 +56,28 @@ pub fn run(data: &[u8]) {
             silence: Duration::from_secs(5),
         });
         let (mut input, mut output, mut faults) = (link.input, link.output, link.faults);
-        input.write_all(asked.as_bytes()).await.expect("it takes a request");
+        input
+            .write_all(asked.as_bytes())
+            .await
+            .expect("it takes a request");
         let mut said = Vec::new();
-        let _ = tokio::time::timeout(Duration::from_secs(1000), output.read_to_end(&mut said)).await;
+        let _ =
+            tokio::time::timeout(Duration::from_secs(1000), output.read_to_end(&mut said)).await;
         let (mut answers, mut faulted) = (0, 0);
         while let Ok(fault) = faults.try_recv() {
             faulted += usize::from(fault.id == Some(7));
-            assert!(fault.message.len() < 4096 && !fault.message.contains(|c: char| c.is_control()));
+            assert!(
+                fault.message.len() < 4096 && !fault.message.contains(|c: char| c.is_control())
+            );
         }
         assert!(said.is_empty() || said.ends_with(b"\n"));
-        for line in said.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            if let Ok(EnvelopeKind::Answer { id: Some(id), .. }) = Envelope::parse(line).map(|envelope| envelope.kind) {
+        for line in said
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+        {
+            if let Ok(EnvelopeKind::Answer { id: Some(id), .. }) =
+                Envelope::parse(line).map(|envelope| envelope.kind)
+            {
                 answers += usize::from(id.as_u64() == Some(7));
             }
         }

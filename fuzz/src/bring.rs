@@ -9,7 +9,9 @@
 use std::io::{Cursor, Write as _};
 use std::path::Path;
 
-use colibri_mcp::importers::{ImportSource, Proposal, ProposedProgram, Runs, bundle, command, map_names, read};
+use colibri_mcp::importers::{
+    ImportSource, Proposal, ProposedProgram, Runs, bundle, command, map_names, read,
+};
 use colibri_registry::is_server_id;
 use serde_json::Value;
 use zip::ZipWriter;
@@ -25,7 +27,9 @@ fn marks(value: &Value, is_field: bool) -> usize {
         Value::Array(items) => items.iter().map(|item| marks(item, is_field)).sum(),
         Value::Object(members) => {
             let fields = ["env", "environment", "headers", "http_headers"];
-            let marks = |(key, value): (&String, _)| marks(value, is_field || fields.contains(&key.as_str()));
+            let marks = |(key, value): (&String, _)| {
+                marks(value, is_field || fields.contains(&key.as_str()))
+            };
             members.iter().map(marks).sum()
         }
         _ => 0,
@@ -58,7 +62,8 @@ fn bundled(manifest: &str) -> Vec<u8> {
         ("i.js", "//"),
         ("requirements.txt", "p==1\n"),
     ] {
-        let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+        let options =
+            SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
         zip.start_file(name, options).expect("a file in memory");
         zip.write_all(content.as_bytes()).expect("a file in memory");
     }
@@ -73,7 +78,9 @@ fn check(proposals: &[Proposal]) {
         let Ok(runs) = &proposal.runs else { continue };
         let missing = proposal.missing(&Default::default());
         assert!(missing.iter().all(|key| proposal.wants.contains_key(*key)));
-        let Runs::Process(process) = runs else { continue };
+        let Runs::Process(process) = runs else {
+            continue;
+        };
         match &process.program {
             ProposedProgram::Command(word) => {
                 let name = word.plain().unwrap_or_default().rsplit(['/', '\\']).next();
@@ -83,7 +90,10 @@ fn check(proposals: &[Proposal]) {
                 );
             }
             ProposedProgram::Package(package) => {
-                let words = [&package.name].into_iter().chain(&package.with).chain(&package.version);
+                let words = [&package.name]
+                    .into_iter()
+                    .chain(&package.with)
+                    .chain(&package.version);
                 for word in words {
                     assert!(
                         !word.starts_with('-') && !word.contains("://"),
@@ -105,9 +115,16 @@ fn check_bundle(bytes: &[u8], manifest: &str) {
         check(std::slice::from_ref(&found.proposal));
         check_told(manifest, std::slice::from_ref(&found.proposal));
         assert!(bundle(bytes, platform).is_ok_and(|again| again.proposal == found.proposal));
-        let paths: Vec<String> = found.archive.files().map(|(path, _)| path.to_owned()).collect();
+        let paths: Vec<String> = found
+            .archive
+            .files()
+            .map(|(path, _)| path.to_owned())
+            .collect();
         for path in paths {
-            assert!(!path.starts_with('/') && path.split('/').all(|part| !matches!(part, "" | "." | "..")));
+            assert!(
+                !path.starts_with('/')
+                    && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+            );
             let _ = found.archive.read(&path);
         }
     }
@@ -125,7 +142,10 @@ fn check_file(source: Option<ImportSource>, name: &str, text: &str) {
         }
         Err(error) => {
             let why = format!("{error:#}");
-            assert!(why.len() < 1024 && !why.contains(|c: char| c.is_control()), "{why:?}");
+            assert!(
+                why.len() < 1024 && !why.contains(|c: char| c.is_control()),
+                "{why:?}"
+            );
         }
     }
 }
@@ -138,12 +158,18 @@ pub fn run(data: &[u8]) {
     if rest.starts_with(b"PK") {
         return check_bundle(rest, "");
     }
-    let Ok(text) = std::str::from_utf8(rest) else { return };
+    let Ok(text) = std::str::from_utf8(rest) else {
+        return;
+    };
     match ImportSource::ALL.get(usize::from(which)) {
         Some(source) => check_file(Some(*source), "file", text),
         None if which == 0x7f => check_bundle(&bundled(text), text),
         None if which < 0x80 => {
-            let name = if which & 1 == 0 { "file.json" } else { "file.toml" };
+            let name = if which & 1 == 0 {
+                "file.json"
+            } else {
+                "file.toml"
+            };
             check_file(None, name, text);
         }
         None => {

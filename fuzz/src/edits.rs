@@ -43,13 +43,16 @@ pub fn run(data: &[u8]) {
     let Some((which, text)) = data.split_first() else {
         return;
     };
-    let Ok(text) = std::str::from_utf8(text) else { return };
+    let Ok(text) = std::str::from_utf8(text) else {
+        return;
+    };
     let kind = if which & 1 == 0 {
         FileFormat::Json
     } else {
         FileFormat::Toml
     };
-    let servers = ["mcpServers", "mcp_servers", "context_servers", "colibri"][usize::from(which >> 1) % 4];
+    let servers =
+        ["mcpServers", "mcp_servers", "context_servers", "colibri"][usize::from(which >> 1) % 4];
     let keys = [servers, "colibri"];
     let (Ok(before), Ok(there)) = (kind.get(text, &[]), kind.get(text, &keys)) else {
         return;
@@ -65,14 +68,19 @@ pub fn run(data: &[u8]) {
     let rest = without(before.unwrap_or_else(nothing), &keys);
     assert_eq!(
         without(
-            kind.get(&removed, &[]).expect("still readable").unwrap_or_else(nothing),
+            kind.get(&removed, &[])
+                .expect("still readable")
+                .unwrap_or_else(nothing),
             &keys
         ),
         rest
     );
     // Something on the way that is no object.
     let Ok(set) = set else { return };
-    let after = kind.get(&set, &[]).expect("still readable").unwrap_or_default();
+    let after = kind
+        .get(&set, &[])
+        .expect("still readable")
+        .unwrap_or_default();
     assert_eq!(
         after.pointer(&format!("/{servers}/colibri/command")),
         Some(&"/bin/colibri-mcp".into())
@@ -99,7 +107,12 @@ pub fn run(data: &[u8]) {
         let was_empty = there_before
             .as_ref()
             .is_some_and(|one| one.as_object().is_none_or(|one| one.is_empty()));
-        if kind == FileFormat::Json && is_laid_out && has_one_end && !was_empty && text.trim_end().ends_with("\n}") {
+        if kind == FileFormat::Json
+            && is_laid_out
+            && has_one_end
+            && !was_empty
+            && text.trim_end().ends_with("\n}")
+        {
             assert_eq!(back, text);
         }
     }

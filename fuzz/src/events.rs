@@ -46,7 +46,9 @@ fn plain(text: &[u8]) -> Vec<(String, Vec<u8>)> {
 
 fn read(parts: &[&[u8]]) -> (bool, Vec<(String, Vec<u8>)>) {
     let (mut parser, mut events) = (Parser::new(LIMIT), VecDeque::new());
-    let whole = parts.iter().all(|part| parser.feed(part, &mut events).is_ok());
+    let whole = parts
+        .iter()
+        .all(|part| parser.feed(part, &mut events).is_ok());
     let pair = |event: SseEvent| (event.name, event.data);
     (whole, events.into_iter().map(pair).collect())
 }

@@ -17,8 +17,15 @@ struct Pieces<'a> {
 }
 
 impl AsyncRead for Pieces<'_> {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        self.seed = self.seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        self.seed = self
+            .seed
+            .wrapping_mul(1_664_525)
+            .wrapping_add(1_013_904_223);
         let wanted = match self.seed >> 30 {
             0 => 1,
             1 => 1 + (self.seed >> 8) as usize % 16,
@@ -63,7 +70,10 @@ pub fn run(data: &[u8]) {
     };
     let limit = 1 + usize::from(u16::from_le_bytes([head[0], head[1]])) % 2000;
     let seed = u32::from(u16::from_le_bytes([head[2], head[3]]));
-    let wanted: Vec<Naive<'_>> = stream.split(|byte| *byte == b'\n').map(|raw| Naive { raw }).collect();
+    let wanted: Vec<Naive<'_>> = stream
+        .split(|byte| *byte == b'\n')
+        .map(|raw| Naive { raw })
+        .collect();
     let mut wanted = wanted.iter().filter(|line| line.frame(limit).is_some());
     let mut reader = FrameReader::new(Pieces { stream, seed }, limit);
     loop {

@@ -62,7 +62,10 @@ pub fn run(data: &[u8]) {
     ) {
         ([], [], BodyLength::Known(0)) => &rest[..0],
         ([said], [], BodyLength::Known(length)) => {
-            assert_eq!(std::str::from_utf8(said).expect("digits").parse(), Ok(length));
+            assert_eq!(
+                std::str::from_utf8(said).expect("digits").parse(),
+                Ok(length)
+            );
             &rest[..usize::try_from(length).map_or(rest.len(), |length| length.min(rest.len()))]
         }
         ([], [said], BodyLength::Chunked) => {
@@ -71,11 +74,15 @@ pub fn run(data: &[u8]) {
         }
         other => panic!("two readings: {other:?}"),
     };
-    let Ok(envelope) = Envelope::parse(body) else { return };
+    let Ok(envelope) = Envelope::parse(body) else {
+        return;
+    };
     let EnvelopeKind::Request { method, params, .. } = envelope.kind else {
         return;
     };
-    let Some(method) = method.as_str() else { return };
+    let Some(method) = method.as_str() else {
+        return;
+    };
     let field = |name: &str| of(name).first().copied();
     if compare_request(&method, params, field).is_ok() {
         assert_eq!(field("mcp-method"), Some(method.as_bytes()));

@@ -35,8 +35,15 @@ fn same(frame: &[u8], json: Json<'_>, value: &Value) {
         Value::Object(map) => {
             let members: Vec<_> = json.members().collect();
             for (key, value) in map {
-                let last = members.iter().rev().find(|member| member.key.is_string(key));
-                same(frame, last.expect("a member that serde_json sees").value, value);
+                let last = members
+                    .iter()
+                    .rev()
+                    .find(|member| member.key.is_string(key));
+                same(
+                    frame,
+                    last.expect("a member that serde_json sees").value,
+                    value,
+                );
                 let first = members
                     .iter()
                     .find(|member| member.key.is_string(key))
@@ -45,7 +52,10 @@ fn same(frame: &[u8], json: Json<'_>, value: &Value) {
             }
             for member in &members {
                 let key = member.key.as_str().expect("serde_json took the key");
-                assert!(map.contains_key(&*key), "a member that serde_json does not see");
+                assert!(
+                    map.contains_key(&*key),
+                    "a member that serde_json does not see"
+                );
             }
             if members.len() > map.len() {
                 // A key that is there twice is ambiguous.
@@ -77,16 +87,24 @@ pub fn run(data: &[u8]) {
         assert!(envelope.is_err());
         return;
     };
-    assert_eq!(Json::part(data, json.span()).map(|part| part.text()), Some(json.text()));
+    assert_eq!(
+        Json::part(data, json.span()).map(|part| part.text()),
+        Some(json.text())
+    );
     // Depth, numbers beyond any range and lone surrogates are valid, but more than serde_json's values can hold.
     if let Ok(value) = serde_json::from_slice::<Value>(data) {
         same(data, json, &value);
         if let Ok(envelope) = &envelope {
             match envelope.kind {
                 MessageKind::Request { id, method, .. } => {
-                    assert_eq!(value["method"], Value::from(method.as_str().expect("a string")));
+                    assert_eq!(
+                        value["method"],
+                        Value::from(method.as_str().expect("a string"))
+                    );
                     match &value["id"] {
-                        Value::String(text) => assert_eq!(RequestId::of(id), RequestId::Text(text.as_str().into())),
+                        Value::String(text) => {
+                            assert_eq!(RequestId::of(id), RequestId::Text(text.as_str().into()))
+                        }
                         other => assert!(other.is_number()),
                     }
                 }

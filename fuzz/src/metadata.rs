@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex};
 
 use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
 use colibri_mcpd::oauth::{
-    Grant, IdentityProvider, Logins, OauthAccount, OauthServer, OauthSettings, REDIRECT_PORT, TokenStore, Vault,
+    Grant, IdentityProvider, Logins, OauthAccount, OauthServer, OauthSettings, REDIRECT_PORT,
+    TokenStore, Vault,
 };
 use colibri_mcpd::outbound::{Authorizer as _, Challenge};
 use colibri_registry::EntryValue;
@@ -30,7 +31,13 @@ const PERSON: u32 = 1001;
 fn answer(piece: &[u8]) -> (u16, &[u8]) {
     let status = piece.split_at_checked(4).and_then(|(status, rest)| {
         let digits = std::str::from_utf8(status).ok()?.strip_suffix(' ')?;
-        Some((digits.parse().ok().filter(|code| (200..600).contains(code))?, rest))
+        Some((
+            digits
+                .parse()
+                .ok()
+                .filter(|code| (200..600).contains(code))?,
+            rest,
+        ))
     });
     status.unwrap_or((200, piece))
 }
@@ -69,18 +76,28 @@ impl World {
             .iter()
             .filter(|asked| asked.method == "POST" && !asked.form.starts_with('{'));
         forms
-            .map(|asked| form_urlencoded::parse(asked.form.as_bytes()).into_owned().collect())
+            .map(|asked| {
+                form_urlencoded::parse(asked.form.as_bytes())
+                    .into_owned()
+                    .collect()
+            })
             .collect()
     }
 
-    async fn serve(self: Arc<Self>, origin: UrlOrigin, mut io: DuplexStream) -> std::io::Result<()> {
+    async fn serve(
+        self: Arc<Self>,
+        origin: UrlOrigin,
+        mut io: DuplexStream,
+    ) -> std::io::Result<()> {
         loop {
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(io.read_u8().await?);
             }
             let head = String::from_utf8_lossy(&head).to_lowercase();
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
             let mut body = vec![0; length.and_then(|length| length.parse().ok()).unwrap_or(0)];
             io.read_exact(&mut body).await?;
             let (is_post, is_json) = (head.starts_with("post"), body.starts_with(b"{"));
@@ -88,7 +105,9 @@ impl World {
                 3
             } else if is_post {
                 if self.forms().is_empty() { 4 } else { 6 }
-            } else if head.contains("oauth-authorization-server") || head.contains("openid-configuration") {
+            } else if head.contains("oauth-authorization-server")
+                || head.contains("openid-configuration")
+            {
                 2
             } else {
                 1
@@ -99,7 +118,10 @@ impl World {
                 form: String::from_utf8_lossy(&body).into_owned(),
             });
             let (status, body) = answer(self.piece(which));
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
             io.write_all(&[head.as_bytes(), body].concat()).await?;
         }
     }
@@ -110,8 +132,12 @@ struct To(Arc<World>);
 impl Dial for To {
     fn dial<'a>(&'a self, origin: &'a UrlOrigin) -> BoxFuture<'a, Result<Box<dyn Io>, HttpError>> {
         let address: Option<std::net::IpAddr> = origin.host.parse().ok();
-        let is_here = origin.host == "localhost" || address.is_some_and(|address| address.is_loopback());
-        assert!(origin.is_secure || is_here, "{origin} is asked in clear text");
+        let is_here =
+            origin.host == "localhost" || address.is_some_and(|address| address.is_loopback());
+        assert!(
+            origin.is_secure || is_here,
+            "{origin} is asked in clear text"
+        );
         let (ours, theirs) = duplex(1 << 20);
         let world = self.0.clone();
         let origin = origin.clone();
@@ -138,7 +164,11 @@ fn settings(options: u8) -> OauthSettings {
     let secret = || Some(EntryValue::Secret("x".to_owned()));
     let has = |bit: u8| options & bit != 0;
     OauthSettings {
-        grant: if has(1) { Grant::Machine } else { Grant::Person },
+        grant: if has(1) {
+            Grant::Machine
+        } else {
+            Grant::Person
+        },
         issuer: has(2).then(|| ISSUER.to_owned()),
         client_id: has(4).then(|| "known".to_owned()),
         client_secret: has(8).then(secret).flatten(),
@@ -156,8 +186,11 @@ fn settings(options: u8) -> OauthSettings {
 /// What an address says, if it can be the end of the login that began with this URL.
 fn code(address: &str, started: &str, metadata: &Document) -> Option<String> {
     let (place, query) = address.trim().split_once('?')?;
-    let pairs =
-        |query: &str| -> Vec<(String, String)> { form_urlencoded::parse(query.as_bytes()).into_owned().collect() };
+    let pairs = |query: &str| -> Vec<(String, String)> {
+        form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect()
+    };
     let pairs = pairs(query.split('#').next()?);
     let one = |name: &str| {
         let mut found = pairs.iter().filter(|(key, _)| key == name);
@@ -168,8 +201,10 @@ fn code(address: &str, started: &str, metadata: &Document) -> Option<String> {
         Some(issuer) => metadata["issuer"] == **issuer,
         None => !names_issuer && pairs.iter().all(|(key, _)| key != "iss"),
     };
-    let is_state = one("state").is_some_and(|state| !state.is_empty() && started.contains(&**state));
-    let is_ours = place == REDIRECT && is_state && is_issuer && pairs.iter().all(|(key, _)| key != "error");
+    let is_state =
+        one("state").is_some_and(|state| !state.is_empty() && started.contains(&**state));
+    let is_ours =
+        place == REDIRECT && is_state && is_issuer && pairs.iter().all(|(key, _)| key != "error");
     one("code").filter(|_| is_ours).cloned()
 }
 
@@ -183,31 +218,64 @@ async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> 
     let (resource, metadata) = (world.document(1), world.document(2));
     assert_eq!(metadata["issuer"], *started.issuer);
     let ways = metadata["code_challenge_methods_supported"].as_array();
-    assert!(ways.is_some_and(|ways| ways.iter().any(|way| way == "S256")), "no PKCE");
+    assert!(
+        ways.is_some_and(|ways| ways.iter().any(|way| way == "S256")),
+        "no PKCE"
+    );
     let settings = &account.server().settings;
-    assert!(settings.issuer.as_ref().is_none_or(|issuer| *issuer == started.issuer));
+    assert!(
+        settings
+            .issuer
+            .as_ref()
+            .is_none_or(|issuer| *issuer == started.issuer)
+    );
     let wanted = if answer(world.piece(1)).0 == 200 {
         let issuers = resource["authorization_servers"].as_array();
-        assert!(issuers.is_some_and(|issuers| issuers.iter().any(|issuer| *issuer == *started.issuer)));
+        assert!(
+            issuers.is_some_and(|issuers| issuers.iter().any(|issuer| *issuer == *started.issuer))
+        );
         resource["resource"].as_str().unwrap_or_default()
     } else {
-        assert_eq!(started.issuer.trim_end_matches('/'), "https://server.example");
+        assert_eq!(
+            started.issuer.trim_end_matches('/'),
+            "https://server.example"
+        );
         SERVER
     };
     assert!(!started.url.contains(|c: char| c.is_control() || c == ' '));
-    let endpoint = metadata["authorization_endpoint"].as_str().unwrap_or_default();
+    let endpoint = metadata["authorization_endpoint"]
+        .as_str()
+        .unwrap_or_default();
     let query = started.url.strip_prefix(endpoint).unwrap_or_default();
-    let asked: Vec<_> = form_urlencoded::parse(query.trim_start_matches(['?', '&']).as_bytes()).collect();
-    let field = |name: &str| asked.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value);
+    let asked: Vec<_> =
+        form_urlencoded::parse(query.trim_start_matches(['?', '&']).as_bytes()).collect();
+    let field = |name: &str| {
+        asked
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("", |(_, value)| value)
+    };
     assert_eq!(
         (field("response_type"), field("code_challenge_method")),
         ("code", "S256")
     );
-    assert_eq!((field("redirect_uri"), field("resource")), (REDIRECT, wanted));
-    assert_eq!((field("state").len(), field("code_challenge").len()), (43, 43));
+    assert_eq!(
+        (field("redirect_uri"), field("resource")),
+        (REDIRECT, wanted)
+    );
+    assert_eq!(
+        (field("state").len(), field("code_challenge").len()),
+        (43, 43)
+    );
     // The same again is the same.
-    let again = logins.start(PERSON, account, &[]).await.expect("what began once");
-    assert_eq!((&again.issuer, &again.scopes), (&started.issuer, &started.scopes));
+    let again = logins
+        .start(PERSON, account, &[])
+        .await
+        .expect("what began once");
+    assert_eq!(
+        (&again.issuer, &again.scopes),
+        (&started.issuer, &started.scopes)
+    );
 
     let pasted = String::from_utf8_lossy(world.piece(5));
     let address = pasted
@@ -215,22 +283,43 @@ async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> 
         .replace("{redirect}", REDIRECT);
     let code = code(&address, field("state"), &metadata);
     assert!(logins.finish(PERSON + 1, &address).await.is_err());
-    assert_eq!(world.forms().len(), before, "another user's address was taken");
+    assert_eq!(
+        world.forms().len(),
+        before,
+        "another user's address was taken"
+    );
     let ended = logins.finish(PERSON, &address).await;
     let forms = world.forms();
     match code {
-        None => assert!(ended.is_err() && forms.len() == before, "{address:?} ends a login"),
+        None => assert!(
+            ended.is_err() && forms.len() == before,
+            "{address:?} ends a login"
+        ),
         Some(code) => {
-            let has = |name: &str, value: &str| forms[before].iter().any(|(key, said)| key == name && said == value);
+            let has = |name: &str, value: &str| {
+                forms[before]
+                    .iter()
+                    .any(|(key, said)| key == name && said == value)
+            };
             assert_eq!(forms.len(), before + 1);
-            assert!(has("grant_type", "authorization_code") && has("code", &code) && has("resource", wanted));
-            let token = metadata["token_endpoint"].as_str().unwrap_or_default().parse();
+            assert!(
+                has("grant_type", "authorization_code")
+                    && has("code", &code)
+                    && has("resource", wanted)
+            );
+            let token = metadata["token_endpoint"]
+                .as_str()
+                .unwrap_or_default()
+                .parse();
             let token = token.ok().and_then(|url| UrlOrigin::of(&url).ok());
             let asked = world.asked.lock().expect("a lock");
             assert_eq!(asked.last().map(|asked| &asked.origin), token.as_ref());
         }
     }
-    assert!(logins.finish(PERSON, &address).await.is_err(), "a login ended twice");
+    assert!(
+        logins.finish(PERSON, &address).await.is_err(),
+        "a login ended twice"
+    );
     let told = match ended {
         Ok(ended) => format!("{ended:?}"),
         Err(error) => format!("{error:#}"),
@@ -242,10 +331,16 @@ async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> 
 async fn log_out(world: &World, account: &OauthAccount, state: &Path) {
     let before = world.asked.lock().expect("a lock").len();
     let is_over = account.log_out().await.expect("a directory of its own");
-    let kept = std::fs::read_dir(state.join("oauth")).into_iter().flatten().flatten();
+    let kept = std::fs::read_dir(state.join("oauth"))
+        .into_iter()
+        .flatten()
+        .flatten();
     let logins = kept.filter(|file| file.file_name().to_string_lossy().starts_with("login."));
     assert_eq!(logins.count(), 0, "a login is kept");
-    assert!(matches!(account.authorization().await, Ok(None)), "a token is kept");
+    assert!(
+        matches!(account.authorization().await, Ok(None)),
+        "a token is kept"
+    );
     assert!(matches!(account.log_out().await, Ok(None)));
     let named = world.document(2)["revocation_endpoint"]
         .as_str()
@@ -254,7 +349,11 @@ async fn log_out(world: &World, account: &OauthAccount, state: &Path) {
     let asked = world.asked.lock().expect("a lock");
     assert!(is_over.is_some() || asked.len() == before);
     for asked in &asked[before..] {
-        assert_eq!(Some(&asked.origin), named.as_ref(), "a token went elsewhere");
+        assert_eq!(
+            Some(&asked.origin),
+            named.as_ref(),
+            "a token went elsewhere"
+        );
     }
 }
 
@@ -263,7 +362,10 @@ pub fn run(data: &[u8]) {
     let Some((options, rest)) = data.split_first() else {
         return;
     };
-    let pieces: Vec<Vec<u8>> = rest.split(|byte| *byte == 0xff).map(<[u8]>::to_vec).collect();
+    let pieces: Vec<Vec<u8>> = rest
+        .split(|byte| *byte == 0xff)
+        .map(<[u8]>::to_vec)
+        .collect();
     let world = Arc::new(World {
         pieces,
         asked: Mutex::default(),
@@ -331,7 +433,8 @@ pub fn run(data: &[u8]) {
             .iter()
             .flat_map(|at| {
                 let document = world.document(*at);
-                ["client_secret", "access_token", "refresh_token", "id_token"].map(|key| document[key].clone())
+                ["client_secret", "access_token", "refresh_token", "id_token"]
+                    .map(|key| document[key].clone())
             })
             .filter_map(|secret| Some(secret.as_str()?.matches(MARK).count()))
             .sum();

@@ -23,7 +23,8 @@ fn body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) {
         done = range.end;
     }
     spliced.extend_from_slice(&body[done..]);
-    let again = read_body(api, ModelRequestKind::Generate, &permitted, &spliced).expect("what is put in is right");
+    let again = read_body(api, ModelRequestKind::Generate, &permitted, &spliced)
+        .expect("what is put in is right");
     assert_eq!(
         again,
         BodyFacts {
@@ -32,7 +33,15 @@ fn body(api: ModelApi, allow: &[ModelAllow], body: &[u8]) {
         }
     );
     // What needs nothing passes where more is allowed, too.
-    assert!(read_body(api, ModelRequestKind::Generate, &permits(&ModelAllow::ALL), body).is_ok());
+    assert!(
+        read_body(
+            api,
+            ModelRequestKind::Generate,
+            &permits(&ModelAllow::ALL),
+            body
+        )
+        .is_ok()
+    );
 }
 
 fn cost(api: ModelApi, is_stream: bool, ended: bool, answer: &[u8], size: usize) {
@@ -52,6 +61,12 @@ pub fn run(data: &[u8]) {
     let api = ModelApi::ALL[usize::from(how & 3)];
     match how & 4 {
         0 => body(api, if how & 8 == 0 { &[] } else { &ModelAllow::ALL }, data),
-        _ => cost(api, how & 8 == 0, how & 16 == 0, data, 1 + usize::from(how >> 5)),
+        _ => cost(
+            api,
+            how & 8 == 0,
+            how & 16 == 0,
+            data,
+            1 + usize::from(how >> 5),
+        ),
     }
 }

@@ -17,7 +17,9 @@ const OWN: [&str; 2] = ["colibri_status", "a"];
 
 /// A legal id of a server: short ones, so that servers are taken for each other.
 fn id(bytes: &[u8]) -> String {
-    let rest = bytes.iter().map(|byte| char::from(b"ab0-"[usize::from(*byte) % 4]));
+    let rest = bytes
+        .iter()
+        .map(|byte| char::from(b"ab0-"[usize::from(*byte) % 4]));
     format!("a{}", rest.take(31).collect::<String>())
 }
 
@@ -75,11 +77,21 @@ fn read(page: &[u8], feature: Feature) -> (Vec<String>, Option<ListCursor>) {
 }
 
 /// All pages from a cursor on have all names behind it, each once, in order.
-fn pages(feature: Feature, entries: &BTreeMap<String, String>, mut cursor: Option<ListCursor>, after: Option<&str>) {
+fn pages(
+    feature: Feature,
+    entries: &BTreeMap<String, String>,
+    mut cursor: Option<ListCursor>,
+    after: Option<&str>,
+) {
     let mut listed = Vec::new();
     loop {
-        let entries = entries.iter().map(|(name, json)| (name.as_str(), json.as_bytes()));
-        let (names, next) = read(&page(feature, Version::LATEST, 1, cursor.as_ref(), entries).0, feature);
+        let entries = entries
+            .iter()
+            .map(|(name, json)| (name.as_str(), json.as_bytes()));
+        let (names, next) = read(
+            &page(feature, Version::LATEST, 1, cursor.as_ref(), entries).0,
+            feature,
+        );
         assert!(
             next.is_none() || !names.is_empty(),
             "a page without anything that goes on"
@@ -109,24 +121,35 @@ pub fn run(data: &[u8]) {
                 all += 1;
                 let Some(exposed) = names.exposed(server, name) else {
                     let named = names.collisions().iter().any(|taken| {
-                        *taken.server == **server && taken.what.as_ref() == Some(&(feature, name.clone()))
+                        *taken.server == **server
+                            && taken.what.as_ref() == Some(&(feature, name.clone()))
                     });
                     assert!(named, "{server} {name:?} is missing without a word");
                     continue;
                 };
                 let before = shown.insert(exposed.to_owned(), string(exposed));
                 assert!(before.is_none(), "{exposed:?} stands for two things");
-                assert!(!OWN.contains(&exposed) && !exposed.to_ascii_lowercase().starts_with("colibri_"));
+                assert!(
+                    !OWN.contains(&exposed)
+                        && !exposed.to_ascii_lowercase().starts_with("colibri_")
+                );
                 match (prefix, feature) {
                     (false, _) => assert_eq!(exposed, name),
                     (true, Feature::Tool | Feature::Prompt) => {
-                        let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-                        assert!(exposed.len() <= MAX_LENGTH && exposed.bytes().all(legal), "{exposed:?}");
+                        let legal =
+                            |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+                        assert!(
+                            exposed.len() <= MAX_LENGTH && exposed.bytes().all(legal),
+                            "{exposed:?}"
+                        );
                         assert_eq!(exposed.split_once("__").map(|(id, _)| id), Some(&**server));
                     }
                     (true, Feature::Resource | Feature::Template | Feature::Skill) => {
                         let back = uri::original(exposed);
-                        assert_eq!(back.as_ref().map(|(id, own)| (*id, &**own)), Some((&**server, &**name)));
+                        assert_eq!(
+                            back.as_ref().map(|(id, own)| (*id, &**own)),
+                            Some((&**server, &**name))
+                        );
                     }
                 }
             }
@@ -147,7 +170,9 @@ pub fn run(data: &[u8]) {
         pages(feature, &shown, None, None);
         let hex: String = after.bytes().map(|byte| format!("{byte:02x}")).collect();
         let params = format!("{{\"cursor\":\"{hex}\"}}");
-        if let Ok(Some(cursor)) = ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
+        if let Ok(Some(cursor)) =
+            ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object")))
+        {
             pages(feature, &shown, Some(cursor), Some(&after));
         }
     }

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 
 /// What the fuzzer calls.
 pub fn run(data: &[u8]) {
-    let is_json = std::str::from_utf8(data).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+    let is_json =
+        std::str::from_utf8(data).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok());
     let document = Document::parse(data, "file");
     assert!(is_json || document.is_err(), "a document that is no JSON");
     match Registry::parse(data, "file") {

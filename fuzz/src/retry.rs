@@ -6,17 +6,23 @@ use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 use colibri_mcpd::relay::request_state::{RequestStates, RetryBinding, RetryPurpose, digest};
-use colibri_protocol::input::{RetryWith, read_input_required, read_retry, retry_edits, wrapped_state_edits};
+use colibri_protocol::input::{
+    RetryWith, read_input_required, read_retry, retry_edits, wrapped_state_edits,
+};
 use colibri_protocol::tasks::UpstreamTask;
 use colibri_wire::{Edits, Json};
 
-static STATES: LazyLock<RequestStates> = LazyLock::new(|| RequestStates::of_this_process().expect("random bytes"));
+static STATES: LazyLock<RequestStates> =
+    LazyLock::new(|| RequestStates::of_this_process().expect("random bytes"));
 
 /// Applies edits, which leave JSON.
 fn apply(text: &str, edits: &Edits) -> Vec<u8> {
     let edited = edits.apply(text.as_bytes());
     if let Err(error) = Json::parse(&edited) {
-        panic!("{error}: {text} became {}", String::from_utf8_lossy(&edited));
+        panic!(
+            "{error}: {text} became {}",
+            String::from_utf8_lossy(&edited)
+        );
     }
     edited
 }
@@ -29,20 +35,29 @@ fn sealed(bytes: &[u8]) {
         digest: digest("tools/call", Json::parse(b"{\"name\":\"a\"}").ok(), None),
     };
     let state = STATES.seal(RetryPurpose::Server, &bound, 3, bytes, until);
-    let resumed = STATES.unseal(&state, &bound, SystemTime::UNIX_EPOCH).expect("our own");
+    let resumed = STATES
+        .unseal(&state, &bound, SystemTime::UNIX_EPOCH)
+        .expect("our own");
     assert_eq!(
         (resumed.kind, resumed.record, &resumed.inner[..]),
         (RetryPurpose::Server, 3, bytes)
     );
     for other in [
         RetryBinding { uid: 8, ..bound },
-        RetryBinding { server: "f", ..bound },
+        RetryBinding {
+            server: "f",
+            ..bound
+        },
         RetryBinding {
             digest: [0; 32],
             ..bound
         },
     ] {
-        assert!(STATES.unseal(&state, &other, SystemTime::UNIX_EPOCH).is_err());
+        assert!(
+            STATES
+                .unseal(&state, &other, SystemTime::UNIX_EPOCH)
+                .is_err()
+        );
     }
     assert!(STATES.unseal(&state, &bound, until).is_err());
     // One character is another.
@@ -51,7 +66,12 @@ fn sealed(bytes: &[u8]) {
         let mut changed = state.clone().into_bytes();
         changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
         let changed = String::from_utf8(changed).expect("ASCII");
-        assert!(STATES.unseal(&changed, &bound, SystemTime::UNIX_EPOCH).is_err(), "{at}");
+        assert!(
+            STATES
+                .unseal(&changed, &bound, SystemTime::UNIX_EPOCH)
+                .is_err(),
+            "{at}"
+        );
     }
     // Nobody makes one up.
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -77,12 +97,20 @@ pub fn run(data: &[u8]) {
             if let Ok(asked) = read_input_required(json) {
                 let edited = apply(text, &wrapped_state_edits(json, "ours"));
                 let edited = Json::parse(&edited).expect("JSON");
-                assert!(edited.get("requestState").is_some_and(|state| state.is_string("ours")));
+                assert!(
+                    edited
+                        .get("requestState")
+                        .is_some_and(|state| state.is_string("ours"))
+                );
                 assert!(asked.requests.len() <= colibri_protocol::input::REQUESTS_LIMIT);
             }
         }
         2 => {
-            if !json.is_object() || json.ambiguous(&["requestState", "inputResponses"]).is_some() {
+            if !json.is_object()
+                || json
+                    .ambiguous(&["requestState", "inputResponses"])
+                    .is_some()
+            {
                 return;
             }
             let _ = read_retry(json.get("requestState"), json.get("inputResponses"));
@@ -92,14 +120,24 @@ pub fn run(data: &[u8]) {
             };
             let edited = apply(text, &retry_edits(json, with));
             let edited = Json::parse(&edited).expect("JSON");
-            assert!(edited.get("requestState").is_some_and(|state| state.is_string("s")));
+            assert!(
+                edited
+                    .get("requestState")
+                    .is_some_and(|state| state.is_string("s"))
+            );
             let none = apply(text, &retry_edits(json, RetryWith::default()));
-            assert!(Json::parse(&none).expect("JSON").get("requestState").is_none());
+            assert!(
+                Json::parse(&none)
+                    .expect("JSON")
+                    .get("requestState")
+                    .is_none()
+            );
         }
         _ => {
             if let Ok(task) = UpstreamTask::read(json) {
                 let edited = apply(text, &task.edits("ours"));
-                let edited = UpstreamTask::read(Json::parse(&edited).expect("JSON")).expect("still a task");
+                let edited =
+                    UpstreamTask::read(Json::parse(&edited).expect("JSON")).expect("still a task");
                 assert_eq!((&*edited.id, edited.is_over), ("ours", task.is_over));
             }
         }

@@ -4,8 +4,8 @@
 
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{
-    AnswerShape, Askable, Capability, Feature, Method, SessionPhase, Towards, Version, classify, error_edits,
-    params_edits, rename_edit, result_edits,
+    AnswerShape, Askable, Capability, Feature, Method, SessionPhase, Towards, Version, classify,
+    error_edits, params_edits, rename_edit, result_edits,
 };
 use colibri_wire::{Edits, Json};
 
@@ -13,13 +13,20 @@ use colibri_wire::{Edits, Json};
 fn apply(text: &str, edits: &Edits) -> Vec<u8> {
     let mut at = 0;
     for edit in edits.iter() {
-        assert!(at <= edit.span.start && edit.span.start <= edit.span.end && edit.span.end <= text.len());
+        assert!(
+            at <= edit.span.start
+                && edit.span.start <= edit.span.end
+                && edit.span.end <= text.len()
+        );
         at = edit.span.end;
     }
     let edited = edits.apply(text.as_bytes());
     assert_eq!(edited.len(), edits.edited_length(text.len()));
     if let Err(error) = Json::parse(&edited) {
-        panic!("{error}: {text} became {}", String::from_utf8_lossy(&edited));
+        panic!(
+            "{error}: {text} became {}",
+            String::from_utf8_lossy(&edited)
+        );
     }
     edited
 }
@@ -57,7 +64,8 @@ pub fn run(data: &[u8]) {
             } else {
                 SessionPhase::Legacy(client)
             };
-            let Ok(request) = classify(session, &[Capability::Tools], "tools/call", Some(json)) else {
+            let Ok(request) = classify(session, &[Capability::Tools], "tools/call", Some(json))
+            else {
                 return;
             };
             if !json.is_object() {
@@ -78,10 +86,15 @@ pub fn run(data: &[u8]) {
             let edited = apply(text, &edits);
             let after = Json::parse(&edited).expect("seen to be JSON");
             assert_eq!(only(json, "arguments"), only(after, "arguments"));
-            if let (Some(name), Some(_)) = (name, only(json, "name").filter(|name| name.starts_with('"'))) {
+            if let (Some(name), Some(_)) = (
+                name,
+                only(json, "name").filter(|name| name.starts_with('"')),
+            ) {
                 assert!(after.get("name").is_some_and(|value| value.is_string(name)));
             }
-            let token = after.get("_meta").and_then(|meta| meta.get("progressToken"));
+            let token = after
+                .get("_meta")
+                .and_then(|meta| meta.get("progressToken"));
             if towards.progress_token.is_some() {
                 assert_eq!(token.map(|token| token.text()), Some("7"));
             }
@@ -149,12 +162,19 @@ pub fn run(data: &[u8]) {
                 state: (options & 2 != 0).then_some("failed"),
             };
             let exposure = (options & 4 == 0).then_some(&exposure);
-            let edited = apply(text, &definition_edits(Feature::Tool, json, (server, client), exposure));
+            let edited = apply(
+                text,
+                &definition_edits(Feature::Tool, json, (server, client), exposure),
+            );
             let after = Json::parse(&edited).expect("seen to be JSON");
             assert_eq!(only(json, "inputSchema"), only(after, "inputSchema"));
             assert_eq!(only(json, "description"), only(after, "description"));
             if exposure.is_some() {
-                assert!(after.get("name").is_some_and(|name| name.is_string("server__tool")));
+                assert!(
+                    after
+                        .get("name")
+                        .is_some_and(|name| name.is_string("server__tool"))
+                );
             }
         }
     }

@@ -30,12 +30,20 @@ pub fn run(data: &[u8]) {
         return;
     };
     let members: Vec<_> = json.members().collect();
-    let escaped = members.iter().any(|member| member.key.text().contains('\\'));
-    let ids: Vec<_> = members.iter().filter(|member| member.key.is_string("id")).collect();
+    let escaped = members
+        .iter()
+        .any(|member| member.key.text().contains('\\'));
+    let ids: Vec<_> = members
+        .iter()
+        .filter(|member| member.key.is_string("id"))
+        .collect();
     if !escaped && ids.len() <= 1 {
         let id = ids.first().map(|member| member.value);
         let wanted = id
-            .filter(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number) && id.text().len() <= LONGEST)
+            .filter(|id| {
+                matches!(id.kind(), JsonKind::String | JsonKind::Number)
+                    && id.text().len() <= LONGEST
+            })
             .map(|id| id.text());
         assert_eq!(whole.id(), wanted);
         assert_eq!(

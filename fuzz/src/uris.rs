@@ -25,12 +25,19 @@ pub fn run(data: &[u8]) {
     // From the server to clients and back.
     let shown = exposed(&server, &text);
     let back = original(&shown);
-    assert_eq!(back.as_ref().map(|(id, own)| (*id, &**own)), Some((&*server, &*text)));
+    assert_eq!(
+        back.as_ref().map(|(id, own)| (*id, &**own)),
+        Some((&*server, &*text))
+    );
     assert_eq!(text.starts_with("ui://"), shown.starts_with("ui://"));
     // In place, the same.
     let json = string(&text);
     let mut edits = Edits::new();
-    expose(&mut edits, &server, Json::parse(json.as_bytes()).expect("a string"));
+    expose(
+        &mut edits,
+        &server,
+        Json::parse(json.as_bytes()).expect("a string"),
+    );
     let edited = edits.apply(json.as_bytes());
     let edited = Json::parse(&edited).expect("still a string");
     assert_eq!(edited.as_str().as_deref(), Some(&*shown));
@@ -40,7 +47,9 @@ pub fn run(data: &[u8]) {
     }
     // A cursor is read, or refused; what is read is the one that was made.
     let params = format!("{{\"cursor\":{}}}", string(&text));
-    if let Ok(Some(cursor)) = ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object"))) {
+    if let Ok(Some(cursor)) =
+        ListCursor::read(Some(Json::parse(params.as_bytes()).expect("an object")))
+    {
         let again = format!("{{\"cursor\":\"{}\"}}", cursor.encode());
         assert_eq!(
             ListCursor::read(Some(Json::parse(again.as_bytes()).expect("an object"))).ok(),

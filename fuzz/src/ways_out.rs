@@ -34,7 +34,9 @@ const REFERENCES: [&str; 3] = [
 ];
 
 /// Values of any kind.
-const VALUES: [&str; 9] = ["null", "true", "false", "0", "7", "\"\"", "\"x\"", "[]", "{}"];
+const VALUES: [&str; 9] = [
+    "null", "true", "false", "0", "7", "\"\"", "\"x\"", "[]", "{}",
+];
 
 /// The most changes to a body.
 const MAX_CHANGES: usize = 32;
@@ -53,7 +55,9 @@ impl Interface {
     /// A body as it is sent where this is asked for; `None`: this interface has no such request.
     fn wrapped(&self, asks: ModelRequestKind, body: &str) -> Option<String> {
         match (asks, self.api) {
-            (ModelRequestKind::Generate, _) | (ModelRequestKind::Count, ModelApi::Anthropic) => Some(body.to_owned()),
+            (ModelRequestKind::Generate, _) | (ModelRequestKind::Count, ModelApi::Anthropic) => {
+                Some(body.to_owned())
+            }
             (ModelRequestKind::Count, ModelApi::Gemini) => Some(format!(
                 r#"{{"contents":[{{"parts":[{{"text":"x"}}]}}],"generateContentRequest":{body}}}"#
             )),
@@ -71,7 +75,9 @@ impl Interface {
     /// True if a kind is one of the provider's alone, whatever else its object says.
     fn is_providers(&self, kind: &str) -> bool {
         let kind = plain(kind);
-        self.kinds.iter().any(|known| kind.starts_with(&plain(known)))
+        self.kinds
+            .iter()
+            .any(|known| kind.starts_with(&plain(known)))
     }
 }
 
@@ -84,7 +90,10 @@ struct Step {
 
 impl Step {
     fn to(name: &str, value: &Value) -> Step {
-        let kind = value.get("type").and_then(Value::as_str).unwrap_or_default();
+        let kind = value
+            .get("type")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         Step {
             name: name.to_owned(),
             kind: kind.to_owned(),
@@ -98,7 +107,9 @@ fn is_one_of(places: &[&str], way: &[Step]) -> bool {
 }
 
 fn is_at(place: &str, way: &[Step]) -> bool {
-    let (is_whole, place) = place.strip_prefix('/').map_or((false, place), |place| (true, place));
+    let (is_whole, place) = place
+        .strip_prefix('/')
+        .map_or((false, place), |place| (true, place));
     let steps: Vec<&str> = place.split('/').collect();
     let is_long_enough = if is_whole {
         steps.len() == way.len()
@@ -106,15 +117,19 @@ fn is_at(place: &str, way: &[Step]) -> bool {
         steps.len() <= way.len()
     };
     is_long_enough
-        && steps.iter().rev().zip(way.iter().rev()).all(|(wanted, step)| {
-            let (name, kind) = wanted.split_once('<').unwrap_or((wanted, "*"));
-            let kind = kind.trim_end_matches('>');
-            is_same(name, &step.name)
-                && match kind.strip_suffix('*') {
-                    Some(start) => step.kind.starts_with(start),
-                    None => step.kind == kind,
-                }
-        })
+        && steps
+            .iter()
+            .rev()
+            .zip(way.iter().rev())
+            .all(|(wanted, step)| {
+                let (name, kind) = wanted.split_once('<').unwrap_or((wanted, "*"));
+                let kind = kind.trim_end_matches('>');
+                is_same(name, &step.name)
+                    && match kind.strip_suffix('*') {
+                        Some(start) => step.kind.starts_with(start),
+                        None => step.kind == kind,
+                    }
+            })
 }
 
 /// A key or kind as the loosest reader takes it.
@@ -128,7 +143,9 @@ fn plain(text: &str) -> String {
 
 fn is_same(key: &str, name: &str) -> bool {
     fn letters(text: &str) -> impl Iterator<Item = u8> {
-        let bytes = text.bytes().filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | 0));
+        let bytes = text
+            .bytes()
+            .filter(|byte| !matches!(byte, b'_' | b'-' | b' ' | 0));
         bytes.map(|byte| byte.to_ascii_lowercase())
     }
     match key.is_ascii() && name.is_ascii() {
@@ -181,7 +198,12 @@ type Place = (String, Vec<Step>);
 
 /// A pointer to each value that the provider reads, with the way to it, in order; of what is the agent's own, nothing.
 fn places(interface: &Interface, value: &Value) -> Vec<Place> {
-    fn collect(interface: &Interface, value: &Value, (at, way): (&str, &mut Vec<Step>), found: &mut Vec<Place>) {
+    fn collect(
+        interface: &Interface,
+        value: &Value,
+        (at, way): (&str, &mut Vec<Step>),
+        found: &mut Vec<Place>,
+    ) {
         if is_one_of(interface.own, way) {
             return;
         }
@@ -238,17 +260,25 @@ fn pruned(value: &Value, place: &str) -> (Value, String) {
 
 /// Makes requests that must be refused where nothing is allowed out of one that passes, at one place of it: each behind
 /// what is wrong with it.
-fn requests(interface: &Interface, body: &Value, at: &str, way: &[Step], spelt: usize) -> Vec<(String, String)> {
+fn requests(
+    interface: &Interface,
+    body: &Value,
+    at: &str,
+    way: &[Step],
+    spelt: usize,
+) -> Vec<(String, String)> {
     let mut requests = Vec::new();
     let mut with = |what: &str, change: &dyn Fn(&mut Value), new: &[String]| {
         let mut body = body.clone();
         change(body.pointer_mut(at).expect("a place"));
         let body = body.to_string();
         let quoted = format!("\"{HOLE}\"");
-        requests.extend(
-            new.iter()
-                .map(|new| (format!("{at}: {what} {new}"), body.replacen(&quoted, new, 1))),
-        );
+        requests.extend(new.iter().map(|new| {
+            (
+                format!("{at}: {what} {new}"),
+                body.replacen(&quoted, new, 1),
+            )
+        }));
     };
     let quoted = |names: Vec<String>| -> Vec<String> {
         names
@@ -260,7 +290,11 @@ fn requests(interface: &Interface, body: &Value, at: &str, way: &[Step], spelt: 
     let key = way.last().map_or("", |step| &step.name);
     if is_one_of(interface.schemas, way) {
         for schema in REFERENCES {
-            with("schema", &|value: &mut Value| *value = json(schema), &[String::new()]);
+            with(
+                "schema",
+                &|value: &mut Value| *value = json(schema),
+                &[String::new()],
+            );
         }
         return requests;
     }
@@ -289,12 +323,20 @@ fn requests(interface: &Interface, body: &Value, at: &str, way: &[Step], spelt: 
         }
         Value::Array(_) => {
             let put = |list: &mut Value| list.as_array_mut().expect("a list").push(HOLE.into());
-            let elements: Vec<String> = interface.elements.iter().map(|element| (*element).to_owned()).collect();
+            let elements: Vec<String> = interface
+                .elements
+                .iter()
+                .map(|element| (*element).to_owned())
+                .collect();
             with("element", &put, &elements);
         }
         Value::String(_) if interface.data.contains(&key) => {
             for address in ADDRESSES {
-                with(address, &|text: &mut Value| *text = address.into(), &[String::new()]);
+                with(
+                    address,
+                    &|text: &mut Value| *text = address.into(),
+                    &[String::new()],
+                );
             }
         }
         Value::String(_) | Value::Null => {}
@@ -337,7 +379,9 @@ pub fn passing(api: ModelApi) -> Vec<String> {
                     count += 1;
                     match read_body(api, asks, &nothing, body.as_bytes()) {
                         Ok(_) => passing.push(format!("{asks:?} {what}: {body}")),
-                        Err(refusal) => assert!(refusal.message.starts_with("body"), "{}", refusal.message),
+                        Err(refusal) => {
+                            assert!(refusal.message.starts_with("body"), "{}", refusal.message)
+                        }
                     }
                 }
             }
@@ -422,17 +466,25 @@ fn way_out(interface: &Interface, key: &str, value: &Value, way: &[Step]) -> Opt
     if is_same(key, "type") && text.is_some_and(|kind| interface.is_providers(kind)) {
         return Some("a kind of the provider");
     }
-    if ["media_type", "mime_type"].iter().any(|name| is_same(key, name)) && text.is_some_and(names_others) {
+    if ["media_type", "mime_type"]
+        .iter()
+        .any(|name| is_same(key, name))
+        && text.is_some_and(names_others)
+    {
         return Some("it names what is elsewhere");
     }
     if interface.data.iter().any(|name| is_same(key, name)) {
         let is_address = text.is_some_and(|text| !is_data(text));
         return is_address.then_some("an address");
     }
-    let ways = interface.members.iter().filter(|(name, ..)| is_same(key, name));
+    let ways = interface
+        .members
+        .iter()
+        .filter(|(name, ..)| is_same(key, name));
     let mut harmless = ways.clone().flat_map(|(.., harmless)| *harmless);
     let is_way = ways.clone().next().is_some() && !is_one_of(interface.harmless, way);
-    (is_way && !harmless.any(|harmless| has(&json(harmless), value))).then_some("a key of the table")
+    (is_way && !harmless.any(|harmless| has(&json(harmless), value)))
+        .then_some("a key of the table")
 }
 
 /// True if a value has all of a pattern: of an object its members, of a list no other elements but `null`.
@@ -449,12 +501,18 @@ fn has(pattern: &Value, value: &Value) -> bool {
 }
 
 /// Kinds of items that are nothing but their kind.
-const ITEMS_WITHOUT_CONTENT: [&str; 3] = ["compaction_trigger", "configuration_update", "apply_patch_call_output"];
+const ITEMS_WITHOUT_CONTENT: [&str; 3] = [
+    "compaction_trigger",
+    "configuration_update",
+    "apply_patch_call_output",
+];
 
 fn is_known_by_id(item: &Value, contents: &[&str]) -> bool {
     let is_there = |key: &str| !item[key].is_null();
     let kind = item["type"].as_str().unwrap_or_default();
-    is_there("id") && !ITEMS_WITHOUT_CONTENT.contains(&kind) && !contents.iter().any(|key| is_there(key))
+    is_there("id")
+        && !ITEMS_WITHOUT_CONTENT.contains(&kind)
+        && !contents.iter().any(|key| is_there(key))
 }
 
 /// The reference of a schema to what is not in it.
@@ -491,11 +549,13 @@ fn is_data(text: &str) -> bool {
 /// A body of an interface with one change, as five bytes say. It often passes or nearly does, which bytes that are taken
 /// for a body seldom do.
 fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
-    let [high, low, what, arg, spelling] = [0, 1, 2, 3, 4].map(|at| change.get(at).copied().unwrap_or_default());
+    let [high, low, what, arg, spelling] =
+        [0, 1, 2, 3, 4].map(|at| change.get(at).copied().unwrap_or_default());
     let nth = |list: &[&'static str], at: u8| list[usize::from(at) % list.len()];
     let mut body = body.clone();
     let places = places(interface, &body);
-    let place = |high: u8, low: u8| &places[usize::from(u16::from_be_bytes([high, low])) % places.len()];
+    let place =
+        |high: u8, low: u8| &places[usize::from(u16::from_be_bytes([high, low])) % places.len()];
     let (at, way) = place(high, low);
     let other = body
         .pointer(&place(arg, spelling).0)
@@ -504,7 +564,10 @@ fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
     let spelt = |name: &str| {
         let spellings = spellings(name);
         let spelt = &spellings[usize::from(spelling) % spellings.len()];
-        json(&format!("\"{spelt}\"")).as_str().unwrap_or_default().to_owned()
+        json(&format!("\"{spelt}\""))
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     };
     let Some(value) = body.pointer_mut(at) else {
         return body;
@@ -525,7 +588,10 @@ fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
         }
         (1 | 2, value) => *value = json(nth(&VALUES, arg)),
         (3, Value::Object(members)) => {
-            let key = members.keys().nth(usize::from(arg) % members.len().max(1)).cloned();
+            let key = members
+                .keys()
+                .nth(usize::from(arg) % members.len().max(1))
+                .cloned();
             key.and_then(|key| members.remove(&key));
         }
         (3, Value::Array(list)) => {
@@ -547,7 +613,10 @@ fn passes(interface: &Interface, asks: ModelRequestKind, body: &[u8]) -> bool {
         allow: ModelAllow::ALL.to_vec(),
         ..ModelPermissions::default()
     };
-    assert!(passes(&all), "what needs nothing passes where all is allowed");
+    assert!(
+        passes(&all),
+        "what needs nothing passes where all is allowed"
+    );
     let value: Value = serde_json::from_slice(body).expect("what passes is JSON");
     let found = ways_out(interface, &value);
     assert!(found.is_empty(), "{found:#?} in {value}");

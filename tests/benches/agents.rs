@@ -11,7 +11,10 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let numbers: Vec<u64> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let tasks = numbers.first().map_or(1000, |tasks| *tasks as usize);
-    let seeds = numbers.get(1..).filter(|seeds| !seeds.is_empty()).unwrap_or(&[1, 2, 3]);
+    let seeds = numbers
+        .get(1..)
+        .filter(|seeds| !seeds.is_empty())
+        .unwrap_or(&[1, 2, 3]);
     let only = |other: &str| words.iter().any(|word| word == other);
     for seed in seeds {
         let plan = Plan {

@@ -53,7 +53,12 @@ fn board(store: Database, directory: &TempDir) -> Arc<Board> {
         clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
     };
     let agents: Weak<NoAgents> = Weak::new();
-    Board::new(Arc::new(store), Arc::new(Recorder::Off), Arc::new(rules), agents)
+    Board::new(
+        Arc::new(store),
+        Arc::new(Recorder::Off),
+        Arc::new(rules),
+        agents,
+    )
 }
 
 fn sqlite(tasks: u32) -> Ground {
@@ -88,7 +93,9 @@ fn fill(boards: &[Arc<Board>], tasks: u32) {
             let left = &left;
             scope.spawn(move || {
                 while let Ok(number) =
-                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                        left.checked_sub(1)
+                    })
                 {
                     let who = BoardActor {
                         uid: FIRST + number % PERSONS,
@@ -121,13 +128,20 @@ fn postgres(tasks: u32) -> Ground {
         .expect("an account")
         .name;
     postgres.database("board", &own);
-    let persons: HashMap<u32, String> = (0..PERSONS).map(|n| (FIRST + n, format!("p{n}"))).collect();
+    let persons: HashMap<u32, String> =
+        (0..PERSONS).map(|n| (FIRST + n, format!("p{n}"))).collect();
     let mut boards = Vec::new();
     let mut directories = Vec::new();
     let names = ["one", "two", "three"];
     let found: Vec<_> = names
         .map(|name| (name, tempfile::tempdir().expect("a directory")))
-        .map(|(name, directory)| (name, open_trail(directory.path()).signer().clone(), directory))
+        .map(|(name, directory)| {
+            (
+                name,
+                open_trail(directory.path()).signer().clone(),
+                directory,
+            )
+        })
         .into();
     let counted = found.iter().map(|(name, signer, _)| {
         let (key, persons) = (signer.verifier().clone(), ["*".to_owned()].into());
@@ -171,7 +185,9 @@ impl Times {
     fn p99(&mut self) -> f64 {
         self.0.sort();
         let at = (self.0.len() * 99 / 100).min(self.0.len().saturating_sub(1));
-        self.0.get(at).map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
+        self.0
+            .get(at)
+            .map_or(f64::NAN, |time| time.as_secs_f64() * 1e3)
     }
 }
 
@@ -193,7 +209,9 @@ fn measure(name: &str, ground: &Ground, tasks: u32, agents: usize, claims: usize
                 let mut times: [Times; 3] = Default::default();
                 let mut note = |kind: usize, since: Instant| times[kind].0.push(since.elapsed());
                 while left
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                        left.checked_sub(1)
+                    })
                     .is_ok()
                 {
                     let since = Instant::now();
@@ -202,18 +220,24 @@ fn measure(name: &str, ground: &Ground, tasks: u32, agents: usize, claims: usize
                     };
                     note(0, since);
                     let since = Instant::now();
-                    board.finish(who, task.id, task.claim, "{}").expect("a finish");
+                    board
+                        .finish(who, task.id, task.claim, "{}")
+                        .expect("a finish");
                     note(1, since);
                     if task.id % 10 == 0 {
                         let since = Instant::now();
-                        board.tasks(who, &TaskFilter::default(), 50, None).expect("a list");
+                        board
+                            .tasks(who, &TaskFilter::default(), 50, None)
+                            .expect("a list");
                         note(2, since);
                     }
                 }
                 times
             }
         };
-        let threads: Vec<_> = (0..agents).map(|number| scope.spawn(work(number))).collect();
+        let threads: Vec<_> = (0..agents)
+            .map(|number| scope.spawn(work(number)))
+            .collect();
         threads
             .into_iter()
             .map(|thread| thread.join().expect("an agent"))

@@ -48,7 +48,9 @@ fn main() -> ExitCode {
     neighbour.era = Era::Modern;
     let mut times = Times::default();
     // The server starts, and the caches fill.
-    call_until(&mut neighbour, &mut Times::default().without, |since| since > QUIET);
+    call_until(&mut neighbour, &mut Times::default().without, |since| {
+        since > QUIET
+    });
     let (mut ends, begun, mut most) = (HostileEnds::default(), Instant::now(), 0);
     let mut scripts = HostileScript::many(seed, count);
     while !scripts.is_empty() {
@@ -56,7 +58,11 @@ fn main() -> ExitCode {
         call_until(&mut neighbour, &mut times.without, |since| since > QUIET);
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| call_until(&mut neighbour, &mut times.beside, |_| over.load(Ordering::Relaxed)));
+            scope.spawn(|| {
+                call_until(&mut neighbour, &mut times.beside, |_| {
+                    over.load(Ordering::Relaxed)
+                })
+            });
             run_hostile_scripts(batch, || daemon.modern(), &mut ends);
             over.store(true, Ordering::Relaxed);
         });
@@ -124,7 +130,10 @@ fn at(percent: usize, times: &[f64]) -> f64 {
 fn show(ends: &HostileEnds) {
     let mut families = BTreeMap::<_, Vec<String>>::new();
     for ((family, end), count) in &ends.counts {
-        families.entry(family).or_default().push(format!("{count} {end}"));
+        families
+            .entry(family)
+            .or_default()
+            .push(format!("{count} {end}"));
     }
     for (family, ends) in families {
         println!("| {family} | {} |", ends.join(", "));

@@ -38,26 +38,35 @@ mod linux {
 
     pub(crate) fn compare() {
         if !nix::unistd::geteuid().is_root() {
-            println!("the comparison with jailed servers needs root: it installs the set-user-ID helper for a while");
+            println!(
+                "the comparison with jailed servers needs root: it installs the set-user-ID helper for a while"
+            );
             return;
         }
         let system = Installed::set_up();
         let program = format!("{ROOTS}/one/bin/inmate");
-        let entry = |command: &str, more: &str| format!(r#"{{"command":"{command}","args":["mcp"]{more}}}"#);
+        let entry = |command: &str, more: &str| {
+            format!(r#"{{"command":"{command}","args":["mcp"]{more}}}"#)
+        };
         let jail = |name: &str| format!(r#","jail":{{"path":"{ROOTS}/{name}"}}"#);
         let per_call = r#","isolation":"call""#;
         system.write_policy(
             &system
                 .policy()
                 .replace(r#""servers":["one","two"]"#, r#""servers":["*"]"#)
-                .replace(r#""users":{"#, r#""users":{"agent":{"uid":7873,"gid":7873},"#),
+                .replace(
+                    r#""users":{"#,
+                    r#""users":{"agent":{"uid":7873,"gid":7873},"#,
+                ),
         );
         system.write_open_clients();
         system.write_registry(&format!(
             r#"{{"agents":{{"three":{}}},"servers":{{"one":{},"two":{},"host":{},"fresh":{}}}}}"#,
             entry(
                 "/bin/inmate",
-                &format!(r#","stdin":"pipe","jail":{{"path":"{ROOTS}/one","user":"agent"}}{MODEL}"#)
+                &format!(
+                    r#","stdin":"pipe","jail":{{"path":"{ROOTS}/one","user":"agent"}}{MODEL}"#
+                )
             ),
             entry("/bin/inmate", &jail("one")),
             entry("/bin/inmate", &(jail("two") + per_call)),
@@ -105,7 +114,12 @@ mod linux {
                 times.extend((0..CALLS).map(|_| client.timed(tool)));
             }
         }
-        ratio("warm call: jailed, host", median(confined), median(plain), Some(1.1));
+        ratio(
+            "warm call: jailed, host",
+            median(confined),
+            median(plain),
+            Some(1.1),
+        );
     }
 
     /// From starting a program to its answer to the first message.
@@ -126,7 +140,12 @@ mod linux {
         let took = begun.elapsed();
         assert!(line.contains("protocolVersion"), "{line}{}", {
             let mut said = String::new();
-            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            child
+                .stderr
+                .take()
+                .unwrap()
+                .read_to_string(&mut said)
+                .unwrap();
             said
         });
         drop(stdin);
@@ -222,7 +241,10 @@ mod linux {
             let wanted = format!("\"id\":{id}");
             loop {
                 let mut line = String::new();
-                assert!(self.lines.read_line(&mut line).unwrap() > 0, "the daemon ended");
+                assert!(
+                    self.lines.read_line(&mut line).unwrap() > 0,
+                    "the daemon ended"
+                );
                 let rest = line.split_once(&wanted).map(|(_, rest)| rest);
                 if rest.is_some_and(|rest| rest.starts_with([',', '}'])) {
                     return line;
@@ -238,7 +260,10 @@ mod linux {
             let begun = Instant::now();
             let answer = self.ask(&request);
             let took = begun.elapsed();
-            assert!(answer.contains(&text) && !answer.contains("isError\":true"), "{answer}");
+            assert!(
+                answer.contains(&text) && !answer.contains("isError\":true"),
+                "{answer}"
+            );
             took
         }
     }

@@ -71,7 +71,11 @@ fn main() -> ExitCode {
         Some("wide-server") => echo::echo_server(&wide_tools(), || ()),
         Some("noise-server") => echo::echo_server(echo::ECHO, shout),
         Some("sink") => sink(Path::new(&arguments[1]), arguments[2].parse().unwrap()),
-        Some("caller") => call(Path::new(&arguments[1]), arguments[2].parse().unwrap(), &arguments[3]),
+        Some("caller") => call(
+            Path::new(&arguments[1]),
+            arguments[2].parse().unwrap(),
+            &arguments[3],
+        ),
         _ => return measure_all(&arguments),
     }
     ExitCode::SUCCESS
@@ -111,14 +115,19 @@ fn measure_all(arguments: &[String]) -> ExitCode {
                 ));
             }
             if daemon.lost + daemon.refused > 0 {
-                missed.push(format!("{title}, {length} bytes by {by}: lost, refused: {failed}"));
+                missed.push(format!(
+                    "{title}, {length} bytes by {by}: lost, refused: {failed}"
+                ));
             }
         }
         if !seen.said.is_empty() {
             println!("{title}: {}", seen.said);
         }
         if seen.resident > MEMORY {
-            missed.push(format!("{title}: {:.0} MB, at most {MEMORY:.0} MB", seen.resident));
+            missed.push(format!(
+                "{title}: {:.0} MB, at most {MEMORY:.0} MB",
+                seen.resident
+            ));
         }
     }
     println!("\nafter: {}", said_by("uptime", &[]));
@@ -255,7 +264,11 @@ fn beside(name: &str, count: usize) -> Seen {
         _ => place.socket(),
     };
     copy_program(&std::env::current_exe().unwrap(), &place.path("caller"));
-    let most = if name == "lines" { MOST_OF_A_LINE } else { u64::MAX };
+    let most = if name == "lines" {
+        MOST_OF_A_LINE
+    } else {
+        u64::MAX
+    };
     let sink = Sink::start(place.directory(), most);
     let mut seen = Seen::default();
     let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -269,7 +282,8 @@ fn beside(name: &str, count: usize) -> Seen {
         for _ in 0..ROUNDS {
             for (side, socket) in [&sink.socket, &target].into_iter().enumerate() {
                 // The way to the relay is the agent's, who is the daemon's user here; what it takes is the neighbour's.
-                let neighbour = Neighbour::attack(place.directory(), socket, name, count, name != "models");
+                let neighbour =
+                    Neighbour::attack(place.directory(), socket, name, count, name != "models");
                 for ((length, by), calls) in CALLS.iter().zip(&mut seen.calls) {
                     measure(&place, *length, by, &mut calls[side]);
                 }
@@ -289,7 +303,10 @@ fn relay_of_an_agent(place: &Place, daemon: &Daemon<'_>) -> PathBuf {
     let mut neighbour = Client::over(daemon.stream_of(NEIGHBOUR));
     neighbour.initialize(LEGACY);
     let answer = neighbour.ask("colibri/spawn-agent", json!({ "agent": "coder" }));
-    let session = answer["result"]["instance"]["id"].as_str().unwrap().to_owned();
+    let session = answer["result"]["instance"]["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let socket = place.path("doors").join(session).join("model.sock");
     wait_for("the model's socket", || socket.exists().then_some(()));
     socket
@@ -389,7 +406,11 @@ fn measure(place: &Place, length: usize, by: &str, calls: &mut Calls) {
         .arg(length.to_string())
         .arg(by);
     let output = command.uid(CALLER).gid(0).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     for said in String::from_utf8(output.stdout).unwrap().lines() {
         match said {
             "lost" => calls.lost += 1,

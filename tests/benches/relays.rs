@@ -38,16 +38,24 @@ const GRACE: Duration = Duration::from_secs(10);
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == "echo-server") {
+    if arguments
+        .first()
+        .is_some_and(|first| first == "echo-server")
+    {
         return echo::echo_server(echo::ECHO, || ());
     }
     let wanted = arguments.iter().find(|argument| !argument.starts_with('-'));
     let install = Install::of_this_tree();
     let rows: Vec<&Row> = ROWS
         .iter()
-        .filter(|row| row.is_ours() || wanted.is_none_or(|wanted| row.name.contains(wanted.as_str())))
+        .filter(|row| {
+            row.is_ours() || wanted.is_none_or(|wanted| row.name.contains(wanted.as_str()))
+        })
         .collect();
-    let directory = tempfile::Builder::new().prefix("colibri-relays-").tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .prefix("colibri-relays-")
+        .tempdir()
+        .unwrap();
     let before = said_by("uptime", &[]);
     let mut rounds = Vec::new();
     for round in 0..ROUNDS {
@@ -202,7 +210,10 @@ struct Started {
 /// Starts, measures and ends it.
 fn measure(row: &Row, install: &Install, place: &Path) -> Measured {
     let mut started = (row.start)(install, place);
-    let first = started.speaker.open().and_then(|()| started.speaker.one_call());
+    let first = started
+        .speaker
+        .open()
+        .and_then(|()| started.speaker.one_call());
     let first = first.map(|()| started.at.elapsed());
     let idle = resident(&started.processes);
     let [one, some, many] = [1, 16, 256].map(|in_flight| {
@@ -257,11 +268,17 @@ fn resident(processes: &[Child]) -> u64 {
     let table: Vec<[u64; 3]> = table
         .lines()
         .filter_map(|line| {
-            let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            let numbers: Vec<u64> = line
+                .split_whitespace()
+                .filter_map(|word| word.parse().ok())
+                .collect();
             numbers.try_into().ok()
         })
         .collect();
-    let mut family: Vec<u64> = processes.iter().map(|child| u64::from(child.id())).collect();
+    let mut family: Vec<u64> = processes
+        .iter()
+        .map(|child| u64::from(child.id()))
+        .collect();
     let (mut at, mut sum) = (0, 0);
     while let Some(pid) = family.get(at).copied() {
         at += 1;
@@ -328,7 +345,11 @@ fn spawn(place: &Path, command: &mut Command) -> Child {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 fn direct(_: &Install, place: &Path) -> Started {
@@ -354,14 +375,20 @@ fn colibri(place: &Path, door: Door) -> Started {
     let at = Instant::now();
     let mut command = Command::new(program("colibri-mcpd"));
     command.arg("--socket").arg(&socket);
-    command.arg("--external-config").arg(place.join("registry.json"));
+    command
+        .arg("--external-config")
+        .arg(place.join("registry.json"));
     command.arg("--state-dir").arg(place.join("state"));
     command.args(["--external-call", "--allow-root", "--log-level", "error"]);
     let daemon = spawn(place, command.stdin(Stdio::null()).stdout(Stdio::null()));
     match door {
         Door::Lines => {
             let stream = speaker::connect_unix(&socket);
-            let speaker = Speaker::lines(stream.try_clone().unwrap().into(), stream.into(), "echo__echo");
+            let speaker = Speaker::lines(
+                stream.try_clone().unwrap().into(),
+                stream.into(),
+                "echo__echo",
+            );
             Started {
                 at,
                 processes: vec![daemon],
@@ -452,7 +479,8 @@ fn fastmcp_http(install: &Install, place: &Path) -> Started {
 /// Its proxy in front of the servers of a configuration.
 fn fastmcp(install: &Install, place: &Path) -> Command {
     let [program, arguments @ ..] = server(place);
-    let config = serde_json::json!({ "mcpServers": { "echo": { "command": program, "args": arguments } } });
+    let config =
+        serde_json::json!({ "mcpServers": { "echo": { "command": program, "args": arguments } } });
     fs::write(place.join("mcp.json"), config.to_string()).unwrap();
     let mut command = install.python("requirements-fastmcp", "fastmcp");
     command.arg("run").arg(place.join("mcp.json"));

@@ -176,10 +176,18 @@ impl fmt::Display for Report {
         for (blow, count) in &self.blows {
             row(blow.name(), *count)?;
         }
-        for (name, count) in self.by_status.iter().chain(&self.reasons).chain(&self.orders) {
+        for (name, count) in self
+            .by_status
+            .iter()
+            .chain(&self.reasons)
+            .chain(&self.orders)
+        {
             row(name, *count)?;
         }
-        row("records of steps that a kill of the daemon prevented", self.unmade)
+        row(
+            "records of steps that a kill of the daemon prevented",
+            self.unmade,
+        )
     }
 }
 
@@ -219,7 +227,11 @@ pub fn run(ground: &dyn Ground, plan: Plan) -> Report {
     ground.assert_trail_is_sound();
     let mut report = verdict::verdict(ground, &campaign.says, &tasks, campaign.daemon_kills);
     report.plan = Some(plan);
-    let done = report.by_status.get("tasks done").copied().unwrap_or_default();
+    let done = report
+        .by_status
+        .get("tasks done")
+        .copied()
+        .unwrap_or_default();
     assert!(
         done * 2 > plan.tasks as u64,
         "hardly anything is done: {report}\n{}",
@@ -305,7 +317,11 @@ impl Campaign<'_> {
             if left.is_empty() {
                 return;
             }
-            assert!(Instant::now() < until, "left: {left:#?}\n{}", tail(&self.ground.log()));
+            assert!(
+                Instant::now() < until,
+                "left: {left:#?}\n{}",
+                tail(&self.ground.log())
+            );
             sleep(LOOK);
         }
     }
@@ -333,7 +349,8 @@ impl Campaign<'_> {
             self.change_ones_mind();
             let snapshot = self.client().call("colibri_snapshot", json!({}));
             let counts = snapshot["structuredContent"]["tasks_by_status"].clone();
-            let ended = ["done", "failed", "cancelled"].map(|status| counts[status].as_u64().unwrap_or(0));
+            let ended =
+                ["done", "failed", "cancelled"].map(|status| counts[status].as_u64().unwrap_or(0));
             if ended.iter().sum::<u64>() == plan.tasks as u64 {
                 return;
             }
@@ -365,13 +382,19 @@ impl Campaign<'_> {
     /// Has the first agent started if it does not run, for a task of its own where that waits for somebody. A start
     /// that fails is tried again at the next look.
     fn keep_agents(&mut self) {
-        if self.instances().iter().all(|instance| instance["agent"] != KEPT) {
+        if self
+            .instances()
+            .iter()
+            .all(|instance| instance["agent"] != KEPT)
+        {
             let task = self.any_task();
-            let answer = self
-                .client()
-                .ask("colibri/spawn-agent", json!({ "agent": KEPT, "task": task }));
+            let answer = self.client().ask(
+                "colibri/spawn-agent",
+                json!({ "agent": KEPT, "task": task }),
+            );
             if answer.get("error").is_some() {
-                self.client().ask("colibri/spawn-agent", json!({ "agent": KEPT }));
+                self.client()
+                    .ask("colibri/spawn-agent", json!({ "agent": KEPT }));
             }
         }
     }
@@ -385,7 +408,9 @@ impl Campaign<'_> {
     fn change_ones_mind(&mut self) {
         if self.random.below(100) < 2 {
             let task = self.any_task();
-            let result = self.client().call("colibri_cancel_task", json!({ "task": task }));
+            let result = self
+                .client()
+                .call("colibri_cancel_task", json!({ "task": task }));
             if result["isError"] != true {
                 self.cancelled.insert(task);
             }
@@ -394,18 +419,25 @@ impl Campaign<'_> {
 
     /// Stops those whose task has them hang.
     fn end_the_hung(&mut self) {
-        let started = self.client().call("colibri_list_tasks", json!({ "status": "started" }));
+        let started = self
+            .client()
+            .call("colibri_list_tasks", json!({ "status": "started" }));
         let tasks = started["structuredContent"]["tasks"].as_array().cloned();
         for task in tasks.into_iter().flatten() {
             let session = &task["claimed_session"];
-            if task["title"] == "hang" && self.hung.insert(session.to_string()) && self.stop(session) {
+            if task["title"] == "hang"
+                && self.hung.insert(session.to_string())
+                && self.stop(session)
+            {
                 *self.blows.entry(Blow::Hung).or_default() += 1;
             }
         }
     }
 
     fn stop(&mut self, session: &Value) -> bool {
-        let answer = self.client().ask("colibri/stop-agent", json!({ "id": session }));
+        let answer = self
+            .client()
+            .ask("colibri/stop-agent", json!({ "id": session }));
         answer.get("error").is_none()
     }
 
@@ -472,7 +504,9 @@ impl Campaign<'_> {
         let ids: Vec<u64> = self.says.keys().copied().collect();
         let mut tasks = BTreeMap::new();
         for id in ids {
-            let mut answer = self.client().call("colibri_get_task", json!({ "task": id }));
+            let mut answer = self
+                .client()
+                .call("colibri_get_task", json!({ "task": id }));
             tasks.insert(id, answer["structuredContent"].take());
         }
         tasks

@@ -67,7 +67,9 @@ pub fn kept_of(result: &Value) -> Option<&str> {
 /// # Panics
 /// If there is none.
 pub fn last_text_of(result: &Value) -> &str {
-    let content = result["content"].as_array().and_then(|content| content.last());
+    let content = result["content"]
+        .as_array()
+        .and_then(|content| content.last());
     let text = content.and_then(|block| block["text"].as_str());
     text.unwrap_or_else(|| panic!("no text at the end: {result}"))
 }
@@ -94,8 +96,12 @@ impl Client {
     /// # Panics
     /// If the stream cannot be given time limits.
     pub fn over(stream: UnixStream) -> Client {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a time limit");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a time limit");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time limit");
         let reader = BufReader::new(stream.try_clone().expect("a second handle"));
         Client {
             stream,
@@ -113,7 +119,14 @@ impl Client {
     pub fn send_raw(&mut self, bytes: &[u8]) -> bool {
         match self.stream.write_all(bytes) {
             Ok(()) => true,
-            Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => false,
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+                ) =>
+            {
+                false
+            }
             Err(error) => panic!("sending: {error}"),
         }
     }
@@ -169,7 +182,9 @@ impl Client {
     /// # Panics
     /// If the system refuses.
     pub fn half_close(&mut self) {
-        self.stream.shutdown(Shutdown::Write).expect("closing one direction");
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("closing one direction");
     }
 
     /// An id that was not used before on this connection.
@@ -182,20 +197,26 @@ impl Client {
     pub fn request(&mut self, method: &str, mut params: Value) -> u64 {
         let id = self.next_id();
         if self.era == Era::Modern {
-            let meta: Value = serde_json::from_str(&format!("{{{}}}", modern_meta())).expect("our own JSON");
+            let meta: Value =
+                serde_json::from_str(&format!("{{{}}}", modern_meta())).expect("our own JSON");
             for (key, value) in meta.as_object().into_iter().flatten() {
                 if params["_meta"].get(key).is_none() {
                     params["_meta"][key] = value.clone();
                 }
             }
         }
-        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string());
+        self.send(
+            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        );
         id
     }
 
     /// Sends a request for a tool and returns its id.
     pub fn request_tool(&mut self, tool: &str, arguments: Value) -> u64 {
-        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
+        self.request(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        )
     }
 
     /// Sends a notification.
@@ -249,7 +270,9 @@ impl Client {
     /// If it gives none.
     pub fn tools(&mut self) -> Vec<String> {
         let answer = self.ask("tools/list", json!({}));
-        let tools = answer["result"]["tools"].as_array().expect("a list of tools");
+        let tools = answer["result"]["tools"]
+            .as_array()
+            .expect("a list of tools");
         let names = tools.iter().filter_map(|tool| tool["name"].as_str());
         names.map(str::to_owned).collect()
     }

@@ -90,7 +90,12 @@ impl Place {
     /// A registry entry for the fixture server, which keeps its record under the name `as`. `args` are more of its
     /// arguments (see the fixture), `more` further keys of the entry.
     pub fn fixture(&self, name: &str, args: &[&str], more: Value) -> Value {
-        let mut all = vec!["--dir".to_owned(), self.mark(), "--as".to_owned(), name.to_owned()];
+        let mut all = vec![
+            "--dir".to_owned(),
+            self.mark(),
+            "--as".to_owned(),
+            name.to_owned(),
+        ];
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let mut entry = json!({ "command": program("fixture-server"), "args": all });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -105,7 +110,8 @@ impl Place {
     /// # Panics
     /// If what it says cannot be written.
     pub fn library(&self, name: &str, speak: &str, more: Value, says: &Value) -> Value {
-        fs::write(self.path(&format!("{name}.json")), says.to_string()).expect("what a server says");
+        fs::write(self.path(&format!("{name}.json")), says.to_string())
+            .expect("what a server says");
         let args = ["--dir", &self.mark(), "--as", name, "--speak", speak];
         let mut entry = json!({ "command": program("library-server"), "args": args });
         for (key, value) in more.as_object().into_iter().flatten() {
@@ -137,8 +143,11 @@ impl Place {
     pub fn registry_text(&self, text: &str) {
         let mut options = File::options();
         let file = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = file.open(self.path("external-mcp.json")).expect("the registry");
-        file.write_all(text.as_bytes()).expect("writing the registry");
+        let mut file = file
+            .open(self.path("external-mcp.json"))
+            .expect("the registry");
+        file.write_all(text.as_bytes())
+            .expect("writing the registry");
     }
 
     /// Writes the client policy.
@@ -234,7 +243,10 @@ impl Place {
 
     /// What the fixture of this name has recorded of this kind, in order.
     pub fn recorded(&self, name: &str, kind: &str) -> Vec<String> {
-        let records = self.record(name).into_iter().filter(|(_, of, _)| of == kind);
+        let records = self
+            .record(name)
+            .into_iter()
+            .filter(|(_, of, _)| of == kind);
         records
             .map(|(_, _, text)| String::from_utf8_lossy(&text).into_owned())
             .collect()
@@ -254,14 +266,21 @@ impl Place {
         wait_for("what was learned on disk", || {
             let files = fs::read_dir(self.path("state")).ok()?.flatten();
             let mut found = files.filter_map(|file| fs::read(file.path()).ok());
-            let says = |bytes: Vec<u8>| bytes.windows(text.len()).any(|window| window == text.as_bytes());
+            let says = |bytes: Vec<u8>| {
+                bytes
+                    .windows(text.len())
+                    .any(|window| window == text.as_bytes())
+            };
             found.any(says).then_some(())
         });
     }
 
     /// The processes of the fixture of this name that were started, in order.
     pub fn started(&self, name: &str) -> Vec<i32> {
-        let starts = self.record(name).into_iter().filter(|(_, kind, _)| kind == "start");
+        let starts = self
+            .record(name)
+            .into_iter()
+            .filter(|(_, kind, _)| kind == "start");
         starts.map(|(pid, _, _)| pid).collect()
     }
 
@@ -272,7 +291,10 @@ impl Place {
 
     /// The same on another socket.
     pub fn command_at(&self, socket: &Path, flags: &[&str]) -> Command {
-        let daemon = self.daemon.clone().unwrap_or_else(|| program("colibri-mcpd"));
+        let daemon = self
+            .daemon
+            .clone()
+            .unwrap_or_else(|| program("colibri-mcpd"));
         let mut command = self.at_home(Command::new(daemon));
         command
             .arg("--socket")
@@ -327,7 +349,11 @@ impl Place {
             copy_program(&program("colibri-mcp"), &copy);
         }
         let mut command = Command::new(copy);
-        command.env_clear().arg("--socket").arg(self.socket()).args(args);
+        command
+            .env_clear()
+            .arg("--socket")
+            .arg(self.socket())
+            .args(args);
         command.uid(54_321).gid(0);
         command
     }
@@ -387,7 +413,11 @@ impl Place {
     /// Makes the place and all that is in it another user's.
     fn give_to(&self, user: u32) {
         let own = format!("{user}:{user}");
-        let given = Command::new("chown").arg("-R").arg(own).arg(self.directory()).status();
+        let given = Command::new("chown")
+            .arg("-R")
+            .arg(own)
+            .arg(self.directory())
+            .status();
         assert!(
             given.expect("chown can be started").success(),
             "the place is not given away"
@@ -399,9 +429,15 @@ impl Place {
     /// # Panics
     /// If it cannot be started.
     pub fn refused(&self, flags: &[&str]) -> (Option<i32>, String) {
-        let output = self.command(flags).output().expect("colibri-mcpd can be started");
+        let output = self
+            .command(flags)
+            .output()
+            .expect("colibri-mcpd can be started");
         let text = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&text).into_owned(),
+        )
     }
 
     /// Waits until no process of this place is left.
@@ -552,7 +588,9 @@ impl Daemon<'_> {
         };
         let before = count();
         self.signal(Signal::SIGHUP);
-        wait_for("the registry to be read again", || (count() > before).then_some(()));
+        wait_for("the registry to be read again", || {
+            (count() > before).then_some(())
+        });
     }
 
     /// Waits until it has ended.
@@ -588,7 +626,11 @@ impl Daemon<'_> {
         if !self.over {
             self.signal(Signal::SIGTERM);
             let status = self.wait();
-            assert!(status.success(), "the daemon ended with {status}:\n{}", self.log());
+            assert!(
+                status.success(),
+                "the daemon ended with {status}:\n{}",
+                self.log()
+            );
             assert!(!self.place.socket().exists(), "the socket was left");
         }
         self.place.assert_empty();
@@ -597,7 +639,9 @@ impl Daemon<'_> {
     /// Bytes of memory that are resident now, where the system says so in /proc.
     pub fn resident(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
         Some(kib * 1024)
     }
@@ -618,7 +662,12 @@ impl Daemon<'_> {
     /// If it is not.
     pub fn outlast_brief(&self) {
         self.assert_serves("brief__count");
-        let has_ended = || self.place.record("brief").iter().any(|(_, kind, _)| kind == "eof");
+        let has_ended = || {
+            self.place
+                .record("brief")
+                .iter()
+                .any(|(_, kind, _)| kind == "eof")
+        };
         crate::wait_for("brief to end", || has_ended().then_some(()));
     }
 

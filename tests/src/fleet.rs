@@ -132,7 +132,11 @@ pub struct FleetReport {
 impl fmt::Display for FleetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seed, took) = (self.plan.seed, self.took.as_secs_f64());
-        writeln!(f, "campaign of seed {seed}: {} rounds in {took:.0} s", self.rounds)?;
+        writeln!(
+            f,
+            "campaign of seed {seed}: {} rounds in {took:.0} s",
+            self.rounds
+        )?;
         for (fault, count) in &self.faults {
             writeln!(f, "  {:<44}{count:>6}", fault.name())?;
         }
@@ -169,11 +173,17 @@ pub fn run(plan: FleetPlan) -> FleetReport {
     let began = Instant::now();
     for host in &mut campaign.hosts {
         host.start();
-        wait_for("the board", || host.log().contains("the board is there").then_some(()));
+        wait_for("the board", || {
+            host.log().contains("the board is there").then_some(())
+        });
     }
     campaign.postgres.sql("board", JOURNAL);
     let (is_over, new_tasks) = (AtomicBool::new(false), campaign.new_tasks.clone());
-    let sockets: Vec<PathBuf> = campaign.hosts.iter().map(|host| host.place.socket()).collect();
+    let sockets: Vec<PathBuf> = campaign
+        .hosts
+        .iter()
+        .map(|host| host.place.socket())
+        .collect();
     let mut rounds = 0;
     scope(|scope| {
         for number in 0..PERSONS {
@@ -200,8 +210,13 @@ pub fn run(plan: FleetPlan) -> FleetReport {
         drop(end);
     });
     campaign.end();
-    let trails: Vec<PathBuf> = campaign.hosts.iter().map(|host| host.place.trail_directory()).collect();
-    let board = check(&|sql| campaign.postgres.try_sql("board", sql), &trails).expect("a board that can be read");
+    let trails: Vec<PathBuf> = campaign
+        .hosts
+        .iter()
+        .map(|host| host.place.trail_directory())
+        .collect();
+    let board = check(&|sql| campaign.postgres.try_sql("board", sql), &trails)
+        .expect("a board that can be read");
     FleetReport {
         plan,
         rounds,
@@ -261,7 +276,8 @@ impl Campaign {
     }
 
     fn logs(&self) -> String {
-        let tasks = "SELECT id, status, claim, claimed_session, for_session, reason FROM colibri.tasks
+        let tasks =
+            "SELECT id, status, claim, claimed_session, for_session, reason FROM colibri.tasks
             WHERE status NOT IN ('done', 'failed', 'cancelled') LIMIT 20";
         let tasks = self.postgres.try_sql("board", tasks);
         let hosts = self
@@ -285,7 +301,11 @@ impl Campaign {
             }
             for number in 0..self.hosts.len() {
                 let has_ended = self.hosts[number].has_ended();
-                assert!(!has_ended, "a daemon ended by itself:\n{}", self.hosts[number].log());
+                assert!(
+                    !has_ended,
+                    "a daemon ended by itself:\n{}",
+                    self.hosts[number].log()
+                );
             }
             if now >= until {
                 return;
@@ -295,7 +315,8 @@ impl Campaign {
     }
 
     fn later(&mut self, ms: u64, repair: Repair) {
-        self.repairs.push((Instant::now() + Duration::from_millis(ms), repair));
+        self.repairs
+            .push((Instant::now() + Duration::from_millis(ms), repair));
     }
 
     /// A time for which something stands still: mostly short, at times longer than a lease.
@@ -339,7 +360,11 @@ impl Campaign {
                     return false;
                 };
                 let stops = fault == Fault::AgentStop;
-                let signal = if stops { Signal::SIGSTOP } else { Signal::SIGKILL };
+                let signal = if stops {
+                    Signal::SIGSTOP
+                } else {
+                    Signal::SIGKILL
+                };
                 if kill(Pid::from_raw(pid), signal).is_err() {
                     return false;
                 }
@@ -399,7 +424,10 @@ impl Campaign {
     /// The number of tasks that are to be created or have not ended, if the database is there.
     fn open_tasks(&self) -> Option<u64> {
         let sql = "SELECT count(*) FROM colibri.tasks WHERE status NOT IN ('done', 'failed', 'cancelled')";
-        let rows = self.has_database().then(|| self.postgres.try_sql("board", sql))?.ok()?;
+        let rows = self
+            .has_database()
+            .then(|| self.postgres.try_sql("board", sql))?
+            .ok()?;
         let open: u64 = rows.first()?.parse().ok()?;
         Some(open + self.new_tasks.load(Ordering::Relaxed))
     }
@@ -435,19 +463,26 @@ impl Campaign {
 
     /// Gives back what persons have: the answers to their claims were lost. Returns what is refused.
     fn release_claims(&self) -> Vec<String> {
-        let sql =
-            "SELECT id, claim FROM colibri.tasks WHERE status IN ('claimed', 'started') AND claimed_session IS NULL";
+        let sql = "SELECT id, claim FROM colibri.tasks WHERE status IN ('claimed', 'started') AND claimed_session IS NULL";
         let rows = self.postgres.try_sql("board", sql).unwrap_or_default();
         let Some(mut client) = self.hosts[0].client() else {
             return Vec::new();
         };
         let mut refused = Vec::new();
         for row in rows {
-            let numbers: Vec<u64> = row.split('|').filter_map(|number| number.parse().ok()).collect();
+            let numbers: Vec<u64> = row
+                .split('|')
+                .filter_map(|number| number.parse().ok())
+                .collect();
             if let [task, claim] = numbers[..] {
                 // A refusal: it is somebody else's by now.
-                let release = json!({ "task": task, "claim": claim, "reason": "the campaign ends" });
-                refused.extend(client.call("colibri_release_task", &release).and_then(Result::err));
+                let release =
+                    json!({ "task": task, "claim": claim, "reason": "the campaign ends" });
+                refused.extend(
+                    client
+                        .call("colibri_release_task", &release)
+                        .and_then(Result::err),
+                );
             }
         }
         refused
@@ -512,7 +547,8 @@ impl Person<'_> {
     fn claim(&mut self) -> Option<()> {
         let claimed = self.client()?.call("colibri_next_task", &json!({}))?.ok()?;
         let task = &claimed["task"];
-        self.claims.push((task["id"].as_u64()?, task["claim"].as_u64()?, 0));
+        self.claims
+            .push((task["id"].as_u64()?, task["claim"].as_u64()?, 0));
         Some(())
     }
 
@@ -520,8 +556,7 @@ impl Person<'_> {
         for (task, claim, tries) in std::mem::take(&mut self.claims) {
             let clients = [self.client(), self.client()];
             let finish = |client: Option<PersonClient>, by: u64| {
-                let done =
-                    json!({ "task": task, "claim": claim, "result": { "task": task, "claim": claim, "by": by } });
+                let done = json!({ "task": task, "claim": claim, "result": { "task": task, "claim": claim, "by": by } });
                 client?.call("colibri_finish_task", &done)
             };
             let (one, other) = scope(|scope| {

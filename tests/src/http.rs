@@ -32,7 +32,8 @@ impl Response {
     /// If it is none.
     pub fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {} {text}", self.status))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {text}", self.status))
     }
 
     /// The number of the error in it.
@@ -72,7 +73,9 @@ impl Http {
     /// If the system refuses.
     pub fn over(stream: UnixStream) -> Http {
         stream.set_read_timeout(Some(PATIENCE)).expect("a time-out");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a time-out");
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .expect("a time-out");
         Http {
             reader: BufReader::new(stream.try_clone().expect("a second handle")),
             stream,
@@ -102,8 +105,16 @@ impl Http {
     }
 
     /// The same with more header fields.
-    pub fn ask_with(&mut self, more: &[(&str, &str)], id: Value, method: &str, mut params: Value) -> bool {
-        let name = ["name", "uri", "taskId"].iter().find_map(|key| params[*key].as_str());
+    pub fn ask_with(
+        &mut self,
+        more: &[(&str, &str)],
+        id: Value,
+        method: &str,
+        mut params: Value,
+    ) -> bool {
+        let name = ["name", "uri", "taskId"]
+            .iter()
+            .find_map(|key| params[*key].as_str());
         let name = name.map(str::to_owned);
         let mut fields = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
         fields.extend(name.as_deref().map(|name| ("Mcp-Name", name)));
@@ -135,8 +146,14 @@ impl Http {
         self.post(&[], &body.to_string());
         let response = self.response();
         assert_eq!(response.json()["result"]["protocolVersion"], version);
-        let session = response.field("mcp-session-id").expect("a session id").to_owned();
-        self.in_session(&session, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        let session = response
+            .field("mcp-session-id")
+            .expect("a session id")
+            .to_owned();
+        self.in_session(
+            &session,
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        );
         assert_eq!(self.response().status, 202);
         session
     }
@@ -148,14 +165,18 @@ impl Http {
 
     /// Calls a tool in a legacy session.
     pub fn call_in(&mut self, session: &str, id: u64, tool: &str, arguments: Value) -> bool {
-        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
+        let params =
+            json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": id } });
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
         self.in_session(session, &body.to_string())
     }
 
     /// Reads a session's stream, after an event if one is given.
     pub fn listen(&mut self, session: &str, after: Option<&str>) -> Response {
-        let mut fields = vec![("Mcp-Session-Id", session), ("MCP-Protocol-Version", LEGACY)];
+        let mut fields = vec![
+            ("Mcp-Session-Id", session),
+            ("MCP-Protocol-Version", LEGACY),
+        ];
         fields.extend(after.map(|event| ("Last-Event-ID", event)));
         self.send(&request("GET", &fields, ""));
         self.response()
@@ -234,7 +255,10 @@ impl Http {
     /// The next line of a stream: a line feed ends it, a carriage return, or both.
     fn stream_line(&mut self) -> Option<String> {
         loop {
-            let end = self.partial.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+            let end = self
+                .partial
+                .iter()
+                .position(|byte| matches!(byte, b'\r' | b'\n'));
             let ends = end.map(|end| (self.partial[end], self.partial.get(end + 1)));
             let length = match ends {
                 None | Some((b'\r', None)) => None,
@@ -269,7 +293,10 @@ impl Http {
 
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();
-        self.reader.read_line(&mut line).ok().filter(|length| *length > 0)?;
+        self.reader
+            .read_line(&mut line)
+            .ok()
+            .filter(|length| *length > 0)?;
         Some(line.trim_end_matches(['\r', '\n']).to_owned())
     }
 }
@@ -283,9 +310,15 @@ pub fn meta() -> Value {
 pub fn request(method: &str, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
     let mut head = format!("{method} /mcp HTTP/1.1\r\nHost: localhost\r\n");
     if !body.is_empty() {
-        head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        head += &format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            body.len()
+        );
     }
-    if !fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("accept")) {
+    if !fields
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("accept"))
+    {
         head += "Accept: application/json, text/event-stream\r\n";
     }
     for (name, value) in fields {

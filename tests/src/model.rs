@@ -151,16 +151,24 @@ struct Say {
 impl Say {
     fn to(request: &Request) -> Say {
         let text = &request.text;
-        let is_answered = ["tool_result", "function_call_output", "\"tool\"", "functionResponse"]
-            .iter()
-            .any(|word| text.contains(word));
+        let is_answered = [
+            "tool_result",
+            "function_call_output",
+            "\"tool\"",
+            "functionResponse",
+        ]
+        .iter()
+        .any(|word| text.contains(word));
         let tools = &request.body["tools"];
         let names = [
             &tools[0]["name"],
             &tools[0]["function"]["name"],
             &tools[0]["functionDeclarations"][0]["name"],
         ];
-        let tool = names.iter().find_map(|name| name.as_str()).map(str::to_owned);
+        let tool = names
+            .iter()
+            .find_map(|name| name.as_str())
+            .map(str::to_owned);
         let read = text.len() as u64 / 5 + 1;
         Say {
             tool: tool.filter(|_| !is_answered),
@@ -205,12 +213,18 @@ impl Say {
                 .into_iter()
                 .map(|delta| json!({ "type": "content_block_delta", "index": 0, "delta": delta })),
         );
-        let reason = if self.tool.is_some() { "tool_use" } else { "end_turn" };
+        let reason = if self.tool.is_some() {
+            "tool_use"
+        } else {
+            "end_turn"
+        };
         let written = self.written + self.thoughts;
         // Cumulative: the last one counts.
         for so_far in [written / 2, written] {
-            events.push(json!({ "type": "message_delta", "delta": { "stop_reason": reason },
-                "usage": { "output_tokens": so_far } }));
+            events.push(
+                json!({ "type": "message_delta", "delta": { "stop_reason": reason },
+                "usage": { "output_tokens": so_far } }),
+            );
         }
         events.push(json!({ "type": "message_stop" }));
         events
@@ -224,13 +238,16 @@ impl Say {
             None => json!({ "type": "message", "id": "msg_1", "role": "assistant",
                 "content": [{ "type": "output_text", "text": self.words.concat(), "annotations": [] }] }),
         };
-        let mut events = vec![json!({ "type": "response.created", "response": { "id": "resp_1", "usage": null } })];
+        let mut events = vec![
+            json!({ "type": "response.created", "response": { "id": "resp_1", "usage": null } }),
+        ];
         events.extend(
             self.words
                 .iter()
                 .map(|word| json!({ "type": "response.output_text.delta", "delta": word })),
         );
-        events.push(json!({ "type": "response.output_item.done", "output_index": 0, "item": item }));
+        events
+            .push(json!({ "type": "response.output_item.done", "output_index": 0, "item": item }));
         events.push(json!({ "type": "response.completed", "response": self.response(&item) }));
         events
     }
@@ -249,15 +266,23 @@ impl Say {
     fn chat(&self, has_usage: bool) -> Vec<Value> {
         let chunk = |choices: Value| json!({ "id": "c1", "object": "chat.completion.chunk", "choices": choices, "usage": null });
         let deltas: Vec<Value> = match &self.tool {
-            Some(tool) => vec![json!({ "tool_calls": [{ "index": 0, "id": "call_1", "type": "function",
-                "function": { "name": tool, "arguments": "{}" } }] })],
-            None => self.words.iter().map(|word| json!({ "content": word })).collect(),
+            Some(tool) => vec![
+                json!({ "tool_calls": [{ "index": 0, "id": "call_1", "type": "function",
+                "function": { "name": tool, "arguments": "{}" } }] }),
+            ],
+            None => self
+                .words
+                .iter()
+                .map(|word| json!({ "content": word }))
+                .collect(),
         };
         let mut events: Vec<Value> = deltas
             .into_iter()
             .map(|delta| chunk(json!([{ "index": 0, "delta": delta }])))
             .collect();
-        events.push(chunk(json!([{ "index": 0, "delta": {}, "finish_reason": "stop" }])));
+        events.push(chunk(
+            json!([{ "index": 0, "delta": {}, "finish_reason": "stop" }]),
+        ));
         if has_usage {
             let mut last = chunk(json!([]));
             last["usage"] = self.chat_usage();
@@ -272,8 +297,14 @@ impl Say {
             "usageMetadata": { "promptTokenCount": self.read } })
         };
         let mut events: Vec<Value> = match &self.tool {
-            Some(tool) => vec![part(json!({ "functionCall": { "name": tool, "args": {} } }))],
-            None => self.words.iter().map(|word| part(json!({ "text": word }))).collect(),
+            Some(tool) => vec![part(
+                json!({ "functionCall": { "name": tool, "args": {} } }),
+            )],
+            None => self
+                .words
+                .iter()
+                .map(|word| part(json!({ "text": word })))
+                .collect(),
         };
         let mut last = part(json!({ "text": "" }));
         last["usageMetadata"] = json!({ "promptTokenCount": self.read, "cachedContentTokenCount": self.cached,
@@ -284,7 +315,12 @@ impl Say {
 }
 
 fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> bool {
-    let path = request.line.split(' ').nth(1).unwrap_or_default().to_owned();
+    let path = request
+        .line
+        .split(' ')
+        .nth(1)
+        .unwrap_or_default()
+        .to_owned();
     let fault = {
         let mut state = lock(state);
         state.seen.push(Request {
@@ -313,14 +349,21 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
         }
         Fault::Busy => {
             let head = "Content-Type: application/json\r\nRetry-After: 7\r\n";
-            return answer(stream, "429 Too Many Requests", head, "{\"error\":\"busy\"}");
+            return answer(
+                stream,
+                "429 Too Many Requests",
+                head,
+                "{\"error\":\"busy\"}",
+            );
         }
         Fault::Echo => return echo(request, stream),
         Fault::Endless => {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
             let mut goes_on = stream.write_all(head.as_bytes()).is_ok();
             while goes_on {
-                goes_on = stream.write_all(&b"data: {\"type\":\"ping\"}\n\n".repeat(1000)).is_ok();
+                goes_on = stream
+                    .write_all(&b"data: {\"type\":\"ping\"}\n\n".repeat(1000))
+                    .is_ok();
             }
             return false;
         }
@@ -342,7 +385,8 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
     }
     let say = Say::to(request);
     let streams = request.body["stream"] == true || path.contains("streamGenerateContent");
-    let has_usage = request.body["stream_options"]["include_usage"] == true && fault != Fault::Uncounted;
+    let has_usage =
+        request.body["stream_options"]["include_usage"] == true && fault != Fault::Uncounted;
     let events = match path.split('?').next().unwrap_or_default() {
         "/v1/messages" => say.anthropic(),
         "/v1/responses" => say.responses(),
@@ -354,7 +398,9 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
         state.counted.read += say.read;
         state.counted.written += say.written + say.thoughts;
         state.counted.cached += say.cached;
-        let says_kept = ["/v1/messages", "/v1/chat"].iter().any(|start| path.starts_with(start));
+        let says_kept = ["/v1/messages", "/v1/chat"]
+            .iter()
+            .any(|start| path.starts_with(start));
         state.counted.kept += if says_kept { say.kept } else { 0 };
     }
     if streams {
@@ -371,13 +417,13 @@ fn serve(state: &Mutex<State>, request: &Request, stream: &mut TcpStream) -> boo
         }
         "/v1/responses" => {
             let text = json!({ "type": "output_text", "text": words, "annotations": [] });
-            let mut response = say.response(&json!({ "type": "message", "role": "assistant", "content": [text] }));
+            let mut response =
+                say.response(&json!({ "type": "message", "role": "assistant", "content": [text] }));
             (response["model"], response["status"]) = (json!("m"), json!("completed"));
             response
         }
         "/v1/chat/completions" => {
-            let choice =
-                json!({ "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": words } });
+            let choice = json!({ "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": words } });
             json!({ "id": "c1", "model": "m", "choices": [choice], "usage": say.chat_usage() })
         }
         _ => {
@@ -397,7 +443,13 @@ fn said(state: &Mutex<State>, stream: &mut TcpStream, body: &str) -> bool {
     answer(stream, "200 OK", head, body)
 }
 
-fn streamed(state: &Mutex<State>, stream: &mut TcpStream, path: &str, events: &[Value], fault: Fault) -> bool {
+fn streamed(
+    state: &Mutex<State>,
+    stream: &mut TcpStream,
+    path: &str,
+    events: &[Value],
+    fault: Fault,
+) -> bool {
     let named = path.starts_with("/v1/messages") || path.starts_with("/v1/responses");
     let mut texts: Vec<String> = events
         .iter()
@@ -414,7 +466,8 @@ fn streamed(state: &Mutex<State>, stream: &mut TcpStream, path: &str, events: &[
         _ => texts.len(),
     };
     lock(state).sent.push(texts[..kept].concat());
-    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head =
+        "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
     let mut goes_on = stream.write_all(head.as_bytes()).is_ok();
     for text in &texts[..kept] {
         let chunk = format!("{:x}\r\n{text}\r\n", text.len());

@@ -15,7 +15,9 @@ impl Mounted {
     pub fn on(path: &Path, options: &str) -> Mounted {
         fs::create_dir_all(path).expect("making the directory");
         let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(path);
+        mount
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(path);
         assert!(
             mount.status().is_ok_and(|status| status.success()),
             "a tmpfs can be mounted"

@@ -24,7 +24,13 @@ impl Neighbour {
     ///
     /// # Panics
     /// If it cannot be started.
-    pub fn attack(directory: &Path, socket: &Path, attack: &str, count: usize, as_another: bool) -> Neighbour {
+    pub fn attack(
+        directory: &Path,
+        socket: &Path,
+        attack: &str,
+        count: usize,
+        as_another: bool,
+    ) -> Neighbour {
         let copy = directory.join("neighbour");
         if !copy.exists() {
             copy_program(&program("neighbour"), &copy);
@@ -45,7 +51,11 @@ impl Neighbour {
         output.read_line(&mut said).expect("what it says");
         assert_eq!(said, "ready\n", "the neighbour {attack}");
         let input = child.stdin.take();
-        Neighbour { child, input, output }
+        Neighbour {
+            child,
+            input,
+            output,
+        }
     }
 
     /// Ends it. What it says of what it did.

@@ -19,9 +19,17 @@ const AT_SOCKET: &str = "local all admin trust\nlocal all all peer\n";
 
 /// Returns the directory of PostgreSQL's programs: the newest that is installed.
 fn programs() -> Option<PathBuf> {
-    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let versions = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
     let mut places: Vec<(u32, PathBuf)> = versions
-        .filter_map(|version| Some((version.file_name().to_str()?.parse().ok()?, version.path().join("bin"))))
+        .filter_map(|version| {
+            Some((
+                version.file_name().to_str()?.parse().ok()?,
+                version.path().join("bin"),
+            ))
+        })
         .collect();
     places.push((0, PathBuf::from("/usr/local/bin")));
     places.retain(|(_, place)| place.join("initdb").exists() && place.join("postgres").exists());
@@ -55,13 +63,17 @@ impl Postgres {
             true => User::from_name(ACCOUNT),
             false => User::from_uid(own),
         };
-        let account = account.expect("the list of users").expect("an account for PostgreSQL");
+        let account = account
+            .expect("the list of users")
+            .expect("an account for PostgreSQL");
         let directory = tempfile::Builder::new().prefix("colibri-pg-").tempdir();
         let directory = directory.expect("a temporary directory");
         if own.is_root() {
-            chown(directory.path(), Some(account.uid), Some(account.gid)).expect("the directory's owner");
+            chown(directory.path(), Some(account.uid), Some(account.gid))
+                .expect("the directory's owner");
         }
-        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).expect("the directory's mode");
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755))
+            .expect("the directory's mode");
         let mut postgres = Postgres {
             directory,
             programs,
@@ -79,7 +91,11 @@ impl Postgres {
             "-D",
         ]);
         let made = initdb.arg(postgres.data()).output().expect("initdb");
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
         fs::write(postgres.data().join("pg_hba.conf"), AT_SOCKET).expect("pg_hba.conf");
         postgres.start();
         postgres
@@ -97,13 +113,18 @@ impl Postgres {
     /// One of PostgreSQL's programs, as the account that serves.
     fn program(&self, name: &str) -> Command {
         let mut command = Command::new(self.programs.join(name));
-        command.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
+        command
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("LC_ALL", "C");
         command.current_dir(self.directory.path());
         if let Some(port) = self.port {
             command.env("PGPORT", port.to_string());
         }
         if Uid::effective().is_root() {
-            command.uid(self.account.uid.as_raw()).gid(self.account.gid.as_raw());
+            command
+                .uid(self.account.uid.as_raw())
+                .gid(self.account.gid.as_raw());
         }
         command
     }
@@ -114,9 +135,15 @@ impl Postgres {
     /// If it does not come to answer.
     pub fn start(&mut self) {
         let log = self.directory.path().join("log");
-        let log = File::options().create(true).append(true).open(log).expect("a log");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("a log");
         let mut server = self.program("postgres");
-        let listen = self.port.map_or("listen_addresses=", |_| "listen_addresses=127.0.0.1");
+        let listen = self
+            .port
+            .map_or("listen_addresses=", |_| "listen_addresses=127.0.0.1");
         server
             .arg("-D")
             .arg(self.data())
@@ -156,14 +183,22 @@ impl Postgres {
     /// The processes that its server has made.
     fn workers(&self) -> Vec<i32> {
         let mark = self.directory.path().display().to_string();
-        let all = crate::processes_with("postgres:").into_iter().map(|(pid, _)| pid);
-        all.filter(|pid| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(&mark)))
-            .collect()
+        let all = crate::processes_with("postgres:")
+            .into_iter()
+            .map(|(pid, _)| pid);
+        all.filter(|pid| {
+            fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|at| at.starts_with(&mark))
+        })
+        .collect()
     }
 
     /// Has its server and all processes that it has made stand still, or go on.
     pub fn freeze(&self, stops: bool) {
-        let signal = if stops { Signal::SIGSTOP } else { Signal::SIGCONT };
+        let signal = if stops {
+            Signal::SIGSTOP
+        } else {
+            Signal::SIGCONT
+        };
         let server = self.server.iter().map(|server| server.id().cast_signed());
         // The server first: it makes no further ones then.
         for pid in server.chain(self.workers()) {
@@ -186,7 +221,10 @@ impl Postgres {
         };
         let _ = fs::remove_dir_all(&to);
         let copied = Command::new("cp").arg("-a").arg(from).arg(to).status();
-        assert!(copied.expect("cp can be started").success(), "the files are copied");
+        assert!(
+            copied.expect("cp can be started").success(),
+            "the files are copied"
+        );
         self.start();
     }
 
@@ -196,7 +234,10 @@ impl Postgres {
     /// If it cannot be made.
     pub fn database(&self, name: &str, role: &str) {
         self.sql("postgres", &format!("CREATE ROLE \"{role}\" LOGIN"));
-        self.sql("postgres", &format!("CREATE DATABASE \"{name}\" OWNER \"{role}\""));
+        self.sql(
+            "postgres",
+            &format!("CREATE DATABASE \"{name}\" OWNER \"{role}\""),
+        );
     }
 
     /// Has it serve TLS on the loopback address: certificate, key and the authority of its clients as PEM, and the lines of
@@ -218,7 +259,8 @@ impl Postgres {
         put("postgresql.auto.conf", conf);
         put("pg_hba.conf", &format!("{AT_SOCKET}{hba}\n"));
         self.signal(Signal::SIGINT);
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
+        let free =
+            std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
         let port = free.expect("a free port").port();
         self.port = Some(port);
         self.start();
@@ -236,7 +278,8 @@ impl Postgres {
     /// # Panics
     /// If PostgreSQL refuses it.
     pub fn sql(&self, database: &str, sql: &str) -> Vec<String> {
-        self.try_sql(database, sql).expect("SQL that PostgreSQL takes")
+        self.try_sql(database, sql)
+            .expect("SQL that PostgreSQL takes")
     }
 
     /// The same.
@@ -252,9 +295,20 @@ impl Postgres {
 ///
 /// # Errors
 /// What PostgreSQL, or `psql`, says against it.
-pub fn run_sql(socket: &Path, port: Option<u16>, database: &str, sql: &str) -> Result<Vec<String>, String> {
-    let mut psql = Command::new(programs().ok_or("PostgreSQL is not installed")?.join("psql"));
-    psql.env_clear().env("PATH", "/usr/bin:/bin").env("LC_ALL", "C");
+pub fn run_sql(
+    socket: &Path,
+    port: Option<u16>,
+    database: &str,
+    sql: &str,
+) -> Result<Vec<String>, String> {
+    let mut psql = Command::new(
+        programs()
+            .ok_or("PostgreSQL is not installed")?
+            .join("psql"),
+    );
+    psql.env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LC_ALL", "C");
     psql.args([
         "-X",
         "-q",

@@ -26,8 +26,15 @@ pub fn run_to_change<T: PartialEq>(
         .args(["-c", "read go; exec \"$@\"", "sh"])
         .arg(command.get_program());
     traced.args(command.get_args()).env_clear();
-    traced.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    traced.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    traced.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    traced
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     let mut child = traced.spawn().expect("a shell");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a process id"));
     ptrace::attach(pid).expect("tracing it");

@@ -9,7 +9,11 @@ use std::process::Command;
 /// If the system's list of processes cannot be read.
 pub fn processes_with(mark: &str) -> Vec<(i32, String)> {
     let own = std::process::id() as i32;
-    let mut found = if cfg!(target_os = "linux") { in_proc() } else { in_ps() };
+    let mut found = if cfg!(target_os = "linux") {
+        in_proc()
+    } else {
+        in_ps()
+    };
     found.retain(|(pid, line)| *pid != own && line.contains(mark));
     found
 }
@@ -34,7 +38,9 @@ fn in_proc() -> Vec<(i32, String)> {
 }
 
 fn in_ps() -> Vec<(i32, String)> {
-    let output = Command::new("ps").args(["-axww", "-o", "pid=,command="]).output();
+    let output = Command::new("ps")
+        .args(["-axww", "-o", "pid=,command="])
+        .output();
     let output = output.expect("ps can be started");
     String::from_utf8_lossy(&output.stdout)
         .lines()

@@ -18,12 +18,16 @@ pub fn program(name: &str) -> PathBuf {
         return Path::new(&directory).join(name);
     }
     let test = std::env::current_exe().expect("the test knows its own path");
-    let directory = test.parent().and_then(Path::parent).expect("target/PROFILE/deps/TEST");
+    let directory = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("target/PROFILE/deps/TEST");
     let path = directory.join(name);
     let changed = |path: &Path| fs::metadata(path).and_then(|facts| facts.modified()).ok();
     let built = changed(&path);
     let sources = fs::read_to_string(directory.join(format!("{name}.d"))).unwrap_or_default();
-    let newer = sources_in(&sources).find(|source| changed(source) > built.or(Some(SystemTime::UNIX_EPOCH)));
+    let newer = sources_in(&sources)
+        .find(|source| changed(source) > built.or(Some(SystemTime::UNIX_EPOCH)));
     assert!(
         built.is_some() && newer.is_none(),
         "{} is missing or older than {newer:?}: run `cargo build --workspace --bins` first, in the profile of the tests",
@@ -43,7 +47,12 @@ pub fn copy_program(from: &Path, to: &Path) {
         .arg(to)
         .status()
         .expect("cp can be started");
-    assert!(copied.success(), "{} is not copied to {}", from.display(), to.display());
+    assert!(
+        copied.success(),
+        "{} is not copied to {}",
+        from.display(),
+        to.display()
+    );
 }
 
 /// The sources that a file of dependencies names, `TARGET: SOURCE…` with spaces in names escaped.

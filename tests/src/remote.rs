@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
+};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
@@ -51,7 +53,12 @@ impl Port {
         let socket = socket.to_owned();
         Port::listen(move |mut stream| {
             if is_legacy && first_head(&stream).contains("mcp-method") {
-                answer(&mut stream, "400 Bad Request", "Connection: close\r\n", "no session");
+                answer(
+                    &mut stream,
+                    "400 Bad Request",
+                    "Connection: close\r\n",
+                    "no session",
+                );
                 return;
             }
             let Ok(other) = UnixStream::connect(&socket) else {
@@ -74,9 +81,13 @@ impl Port {
     ///
     /// # Panics
     /// If there is no port.
-    pub fn answering(answer: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Port {
+    pub fn answering(
+        answer: impl Fn(&Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Port {
         Port::listen(move |mut stream| {
-            let Ok(reader) = stream.try_clone() else { return };
+            let Ok(reader) = stream.try_clone() else {
+                return;
+            };
             let mut reader = BufReader::new(reader);
             while let Some(request) = Request::read(&mut reader) {
                 if !answer(&request, &mut stream) {
@@ -145,7 +156,10 @@ pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 impl Authority {
     /// # Panics
     /// If there are no keys.
-    #[expect(clippy::new_without_default, reason = "an authority is made on purpose")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "an authority is made on purpose"
+    )]
     pub fn new() -> Authority {
         let mut params = CertificateParams::new(Vec::new()).expect("parameters");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -210,7 +224,10 @@ impl Request {
         let mut lines = Vec::new();
         loop {
             let mut line = String::new();
-            reader.read_line(&mut line).ok().filter(|count| *count > 0)?;
+            reader
+                .read_line(&mut line)
+                .ok()
+                .filter(|count| *count > 0)?;
             match line.trim_end() {
                 "" => break,
                 text => lines.push(text.to_owned()),
@@ -228,7 +245,9 @@ impl Request {
             text: String::new(),
             body: Value::Null,
         };
-        let length = request.field("content-length").and_then(|length| length.parse().ok());
+        let length = request
+            .field("content-length")
+            .and_then(|length| length.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         reader.read_exact(&mut body).ok()?;
         request.body = serde_json::from_slice(&body).unwrap_or_default();
@@ -250,8 +269,10 @@ impl Request {
     /// What a modern server with the tool `echo` answers; nothing where it is asked something else.
     pub fn usual(&self) -> Option<Value> {
         let result = match self.method() {
-            "server/discover" => json!({ "resultType": "complete", "supportedVersions": [crate::MODERN],
-                "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" }),
+            "server/discover" => {
+                json!({ "resultType": "complete", "supportedVersions": [crate::MODERN],
+                "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "private" })
+            }
             "tools/list" => json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
                 "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }),
             _ => return None,
@@ -261,7 +282,8 @@ impl Request {
 
     /// The answer with this text.
     pub fn text(&self, text: &str) -> Value {
-        let result = json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
+        let result =
+            json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] });
         json!({ "jsonrpc": "2.0", "id": self.body["id"], "result": result })
     }
 }
@@ -280,7 +302,10 @@ impl Far {
     ///
     /// # Panics
     /// If there is no place or port.
-    pub fn new(more: Value, call: impl Fn(usize, &Request, &mut TcpStream) -> bool + Send + Sync + 'static) -> Far {
+    pub fn new(
+        more: Value,
+        call: impl Fn(usize, &Request, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Far {
         let calls: Arc<AtomicUsize> = Arc::default();
         let counted = calls.clone();
         let port = Port::answering(move |request, stream| match request.usual() {

@@ -32,13 +32,17 @@ impl Sshd {
         let directory = tempfile::tempdir().expect("a directory for sshd");
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("its mode");
         let at = |name: &str| directory.path().join(name).display().to_string();
-        for name in ["host", "other"].into_iter().chain(keys.iter().map(|(name, _)| *name)) {
+        for name in ["host", "other"]
+            .into_iter()
+            .chain(keys.iter().map(|(name, _)| *name))
+        {
             let made = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-C", name, "-f", &at(name)])
                 .status();
             assert!(made.expect("ssh-keygen can be started").success());
         }
-        let public = |name: &str| fs::read_to_string(at(&format!("{name}.pub"))).expect("a public key");
+        let public =
+            |name: &str| fs::read_to_string(at(&format!("{name}.pub"))).expect("a public key");
         let lines = keys.iter().map(|(name, command)| match *command {
             "" => String::new(),
             command => format!("command=\"{command}\",restrict {}", public(name)),
@@ -54,7 +58,11 @@ impl Sshd {
         }
         // Whoever takes the port in between: the next one is tried.
         let (child, port) = wait_for("sshd", || {
-            let free = TcpListener::bind("127.0.0.1:0").ok()?.local_addr().ok()?.port();
+            let free = TcpListener::bind("127.0.0.1:0")
+                .ok()?
+                .local_addr()
+                .ok()?
+                .port();
             let config = format!(
                 "ListenAddress 127.0.0.1\nPort {free}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
                  PasswordAuthentication yes\nKbdInteractiveAuthentication no\nPermitRootLogin yes\nPidFile none\n\
@@ -73,11 +81,17 @@ impl Sshd {
                 .expect("sshd can be started");
             wait_for("sshd to listen, or to end", || match child.try_wait() {
                 Ok(Some(_)) => Some(None),
-                _ => TcpStream::connect(("127.0.0.1", free)).ok().map(|_| Some(())),
+                _ => TcpStream::connect(("127.0.0.1", free))
+                    .ok()
+                    .map(|_| Some(())),
             })
             .map(|()| (child, free))
         });
-        Sshd { directory, child, port }
+        Sshd {
+            directory,
+            child,
+            port,
+        }
     }
 
     /// The path of a client's file of ssh_config(5), which shows this key and holds `known` for the known hosts. `more`
@@ -86,7 +100,10 @@ impl Sshd {
     /// # Panics
     /// If it cannot be written.
     pub fn config(&self, key: &str, known: &str, more: &str) -> PathBuf {
-        let user = User::from_uid(geteuid()).ok().flatten().expect("a user with a name");
+        let user = User::from_uid(geteuid())
+            .ok()
+            .flatten()
+            .expect("a user with a name");
         let at = |name: &str| self.directory.path().join(name);
         let text = format!(
             "Host *\n{more}Host build1\nHostName 127.0.0.1\nPort {}\nHostKeyAlias build1\nUser {}\nIdentityFile {}\n\

@@ -50,11 +50,18 @@ impl Record {
 pub fn records_in(directory: &Path) -> Vec<Record> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-    paths.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "jsonl")
+    });
     paths.sort();
     let mut records = Vec::new();
     for path in paths {
-        let segment = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let segment = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let mut end = 0;
         for line in fs::read(&path)
             .unwrap_or_default()
@@ -84,7 +91,10 @@ impl Place {
 
     /// The same without their places.
     pub fn trail(&self) -> Vec<Value> {
-        self.records().into_iter().map(|record| record.rec).collect()
+        self.records()
+            .into_iter()
+            .map(|record| record.rec)
+            .collect()
     }
 
     /// Runs `colibri-mcp trail …` on this place's trail.
@@ -135,14 +145,18 @@ impl Place {
                     let params = &line["params"];
                     let is_call = |record: &Record| match method {
                         "tools/call" => {
-                            record.rec["tool"] == params["name"] && record.rec["args_full"] == params["arguments"]
+                            record.rec["tool"] == params["name"]
+                                && record.rec["args_full"] == params["arguments"]
                         }
                         // What the daemon adds to such parameters is told from what the client wrote by the mark.
-                        _ => record.rec["method"] == method && record.rec["args_full"]["mark"] == params["mark"],
+                        _ => {
+                            record.rec["method"] == method
+                                && record.rec["args_full"]["mark"] == params["mark"]
+                        }
                     };
-                    let entered = records
-                        .iter()
-                        .find(|record| record.is("enter") && record.rec["server"] == fixture && is_call(record));
+                    let entered = records.iter().find(|record| {
+                        record.is("enter") && record.rec["server"] == fixture && is_call(record)
+                    });
                     let Some(entered) = entered else {
                         panic!("{fixture} received a call that never entered: {line}");
                     };

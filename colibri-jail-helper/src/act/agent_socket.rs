@@ -35,8 +35,12 @@ pub(crate) fn taken() -> HelperRefusal {
 pub(crate) fn open(agent: &PlannedAgent, session: &SessionId) -> Result<OwnedFd, HelperRefusal> {
     let path = PlannedAgent::door(session);
     let refuse = |what: &str| HelperRefusal::file(RULE, format!("{}: {what}", path.display()));
-    let door = files::open_directory(&path, RequiredOwner::Owner(agent.door_owner))
-        .map_err(|refusal| HelperRefusal { rule: RULE, ..refusal })?;
+    let door = files::open_directory(&path, RequiredOwner::Owner(agent.door_owner)).map_err(
+        |refusal| HelperRefusal {
+            rule: RULE,
+            ..refusal
+        },
+    )?;
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     let unreadable = |error| refuse(&format!("cannot be read: {error}"));
     let mut listed = Dir::openat(&door, ".", flags, Mode::empty()).map_err(unreadable)?;

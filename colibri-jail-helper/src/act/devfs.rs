@@ -25,7 +25,9 @@ const SHOWN: &[&str] = &["null", "zero", "random", "urandom", "fd", "fd/*", "std
 const LINUX_SHOWN: &str = "shm";
 
 /// The names that may then be there.
-const EXPECTED: &[&str] = &["null", "zero", "random", "urandom", "fd", "stdin", "stdout", "stderr"];
+const EXPECTED: &[&str] = &[
+    "null", "zero", "random", "urandom", "fd", "stdin", "stdout", "stderr",
+];
 
 /// Hides everything of a devfs mount but the harmless devices, for devices to come as well, and looks.
 ///
@@ -39,15 +41,21 @@ pub(crate) fn restrict(devfs: &OwnedFd, abi: Abi) -> Result<(), HelperRefusal> {
     };
     sys::devfs_add_rule(devfs.as_fd(), set, 1, None).map_err(failed("add the rule that hides"))?;
     for (number, pattern) in (2..).zip(SHOWN.iter().copied().chain(more)) {
-        sys::devfs_add_rule(devfs.as_fd(), set, number, Some(pattern)).map_err(failed("add a rule that shows"))?;
+        sys::devfs_add_rule(devfs.as_fd(), set, number, Some(pattern))
+            .map_err(failed("add a rule that shows"))?;
     }
     sys::devfs_use_set(devfs.as_fd(), set).map_err(failed("apply the rules"))?;
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = Dir::openat(devfs, ".", flags, Mode::empty()).map_err(failed("list /dev"))?;
+    let mut directory =
+        Dir::openat(devfs, ".", flags, Mode::empty()).map_err(failed("list /dev"))?;
     for entry in directory.iter() {
         let entry = entry.map_err(failed("list /dev"))?;
         let name = entry.file_name().to_string_lossy();
-        if name != "." && name != ".." && !EXPECTED.contains(&name.as_ref()) && more != Some(name.as_ref()) {
+        if name != "."
+            && name != ".."
+            && !EXPECTED.contains(&name.as_ref())
+            && more != Some(name.as_ref())
+        {
             return Err(HelperRefusal::system(
                 "devfs",
                 "restrict /dev",

@@ -90,7 +90,8 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal
     let parent = walk.stat()?;
     let source = walk.step(last)?;
     let examined = sys::holds_its_files(walk.at.as_fd());
-    let holds_its_files = examined.map_err(|error| walk.refuse(&format!("cannot be examined: {error}")))?;
+    let holds_its_files =
+        examined.map_err(|error| walk.refuse(&format!("cannot be examined: {error}")))?;
     // Only a mount point has another device than the directory in which it stands.
     if source.st_dev == parent.st_dev || !holds_its_files {
         return Err(walk.refuse(UNBOUNDED));
@@ -170,7 +171,13 @@ pub(crate) fn read(path: &Path, limit: usize, forbidden: Mode) -> Result<Vec<u8>
         return Err(HelperRefusal::file("files", "not a file's path"));
     };
     let directory = open_directory(parent, RequiredOwner::Root)?;
-    read_at(&directory, &parent.to_string_lossy(), name, limit, forbidden)
+    read_at(
+        &directory,
+        &parent.to_string_lossy(),
+        name,
+        limit,
+        forbidden,
+    )
 }
 
 /// The permission bits of files that everybody may read and only root write.
@@ -190,12 +197,17 @@ pub(crate) fn read_at(
     let shown = format!("{shown}/{}", name.to_string_lossy());
     let refuse = |what: &str| HelperRefusal::file("files", format!("{shown}: {what}"));
     // O_NONBLOCK: opening a FIFO must not wait for its writer.
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC | OFlag::O_NOCTTY;
-    let file = openat(directory.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
-        Errno::ELOOP | Errno::EMLINK => refuse("is a symlink; put the file itself there"),
-        Errno::ENOENT => refuse("does not exist"),
-        error => refuse(&format!("cannot be opened: {error}")),
-    })?;
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_CLOEXEC
+        | OFlag::O_NOCTTY;
+    let file =
+        openat(directory.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
+            Errno::ELOOP | Errno::EMLINK => refuse("is a symlink; put the file itself there"),
+            Errno::ENOENT => refuse("does not exist"),
+            error => refuse(&format!("cannot be opened: {error}")),
+        })?;
     let before = fstat(&file).map_err(|error| refuse(&format!("cannot be examined: {error}")))?;
     if kind(&before) != SFlag::S_IFREG {
         return Err(refuse("is not a regular file"));
@@ -203,7 +215,9 @@ pub(crate) fn read_at(
     if before.st_uid != 0 {
         return Err(refuse("is not owned by root"));
     }
-    if sys::has_acl(file.as_fd()).map_err(|error| refuse(&format!("cannot be examined: {error}")))? {
+    if sys::has_acl(file.as_fd())
+        .map_err(|error| refuse(&format!("cannot be examined: {error}")))?
+    {
         return Err(refuse(ACL));
     }
     if Mode::from_bits_truncate(before.st_mode).intersects(forbidden) {
@@ -228,7 +242,9 @@ pub(crate) fn read_at(
         (a.st_size, a.st_mtime, a.st_mtime_nsec) == (b.st_size, b.st_mtime, b.st_mtime_nsec)
     };
     if bytes.len() as u64 != after.st_size as u64 || !same(&before, &after) {
-        return Err(refuse("changed while it was read; replace files by rename(2)"));
+        return Err(refuse(
+            "changed while it was read; replace files by rename(2)",
+        ));
     }
     Ok(bytes)
 }
@@ -238,10 +254,12 @@ const UNBOUNDED: &str = "is not the root of a file system of its own (ufs, zfs, 
     in it lets the jail out; make one with make-root.sh -w, or say \"bounded\": false in jail-policy.json";
 
 /// The reason for which a root is refused because of its `/var/tmp`, and the remedy.
-const SHARED: &str = ", so whoever renames a directory in it lets the jail out; chown it to root, chmod it to 0755";
+const SHARED: &str =
+    ", so whoever renames a directory in it lets the jail out; chown it to root, chmod it to 0755";
 
 /// The refusal of an access control list: a person who reads modes does not see what the mode does not show.
-const ACL: &str = "has an access control list, which can let others write; remove it with setfacl -b";
+const ACL: &str =
+    "has an access control list, which can let others write; remove it with setfacl -b";
 
 struct PathWalk {
     at: OwnedFd,
@@ -252,7 +270,8 @@ struct PathWalk {
 impl PathWalk {
     fn from_root(trust: RequiredOwner) -> Result<Self, HelperRefusal> {
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        let at = open("/", flags, Mode::empty()).map_err(|error| HelperRefusal::system("files", "open /", error))?;
+        let at = open("/", flags, Mode::empty())
+            .map_err(|error| HelperRefusal::system("files", "open /", error))?;
         let walk = Self {
             at,
             seen: String::new(),
@@ -263,7 +282,11 @@ impl PathWalk {
     }
 
     fn refuse(&self, what: &str) -> HelperRefusal {
-        let shown = if self.seen.is_empty() { "/" } else { &self.seen };
+        let shown = if self.seen.is_empty() {
+            "/"
+        } else {
+            &self.seen
+        };
         HelperRefusal::file("files", format!("{shown}: {what}"))
     }
 
@@ -272,11 +295,14 @@ impl PathWalk {
         self.seen.push('/');
         self.seen.push_str(&name.to_string_lossy());
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        self.at = openat(self.at.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
-            Errno::ENOENT => self.refuse("does not exist"),
-            Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => self.refuse("is a symlink, or not a directory"),
-            error => self.refuse(&format!("cannot be opened: {error}")),
-        })?;
+        self.at =
+            openat(self.at.as_fd(), name, flags, Mode::empty()).map_err(|error| match error {
+                Errno::ENOENT => self.refuse("does not exist"),
+                Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => {
+                    self.refuse("is a symlink, or not a directory")
+                }
+                error => self.refuse(&format!("cannot be opened: {error}")),
+            })?;
         self.stat()
     }
 
@@ -300,7 +326,9 @@ impl PathWalk {
         if stat.st_mode & 0o022 != 0 {
             return Err(self.refuse("is writable by its group or by others"));
         }
-        if sys::has_acl(self.at.as_fd()).map_err(|error| self.refuse(&format!("cannot be examined: {error}")))? {
+        if sys::has_acl(self.at.as_fd())
+            .map_err(|error| self.refuse(&format!("cannot be examined: {error}")))?
+        {
             return Err(self.refuse(ACL));
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! The requesting user, and the change of this process to root.
 
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
-use nix::unistd::{Gid, Uid, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, setgroups};
+use nix::unistd::{
+    Gid, Uid, getegid, geteuid, getgid, getgroups, getresgid, getresuid, getuid, setgroups,
+};
 use nix::unistd::{setresgid, setresuid};
 
 /// The user who started the helper, as the kernel says; or the user for whom sudo(8) did, if sudo's user is the
@@ -15,7 +17,9 @@ pub(crate) struct RequestingUser {
 impl RequestingUser {
     /// Whoever started the helper. To be asked first: becoming root changes it.
     pub(crate) fn from_kernel() -> Self {
-        Self { uid: getuid().as_raw() }
+        Self {
+            uid: getuid().as_raw(),
+        }
     }
 
     /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is
@@ -108,7 +112,11 @@ fn not_root() -> HelperRefusal {
     } else {
         "the helper's file is not set-user-ID root; it must be 4550 root:colibri"
     };
-    HelperRefusal::new(HelperExit::System, "identity", format!("not running as root: {reason}"))
+    HelperRefusal::new(
+        HelperExit::System,
+        "identity",
+        format!("not running as root: {reason}"),
+    )
 }
 
 fn on_nosuid_mount() -> bool {

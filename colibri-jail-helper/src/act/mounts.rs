@@ -49,11 +49,12 @@ pub(crate) fn stage(
     let options = |p: Parameters| p.flag("ro").and_then(|p| p.flag("nosuid"));
     mount_from(&root, &top_text, Sockets::Barred, options, record)?;
     let staged = files::open_directory(&top, RequiredOwner::Root)?;
-    let mut point = |kind: &str, at: &str, options: &dyn Fn(Parameters) -> Result<Parameters, Errno>| {
-        files::open_mount_point(&staged, Path::new(at))?;
-        let options = |p: Parameters| p.text("from", kind).and_then(options);
-        mount(kind, &format!("{top_text}{at}"), options, record).map_err(HelperRefusal::from)
-    };
+    let mut point =
+        |kind: &str, at: &str, options: &dyn Fn(Parameters) -> Result<Parameters, Errno>| {
+            files::open_mount_point(&staged, Path::new(at))?;
+            let options = |p: Parameters| p.text("from", kind).and_then(options);
+            mount(kind, &format!("{top_text}{at}"), options, record).map_err(HelperRefusal::from)
+        };
     let size = jail.tmp.to_string();
     let sized = |p: Parameters| p.text("size", &size)?.text("mode", "01777")?.flag("nosuid");
     let tree = match jail.abi {
@@ -71,7 +72,9 @@ pub(crate) fn stage(
         point("linprocfs", &format!("{tree}/proc"), &told)?;
         point("linsysfs", &format!("{tree}/sys"), &told)?;
         // As links to the files, which Linux programs read there. Whatever is opened by one has the options of its own mount.
-        point("fdescfs", &format!("{tree}/dev/fd"), &|p| p.flag("linrdlnk"))?;
+        point("fdescfs", &format!("{tree}/dev/fd"), &|p| {
+            p.flag("linrdlnk")
+        })?;
         point("tmpfs", &format!("{tree}/dev/shm"), &sized)?;
     }
     for shown in &jail.mounts {
@@ -131,15 +134,24 @@ pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
-pub(crate) fn show_door(jail: &str, door: &OwnedFd, record: &mut InstanceRecord) -> Result<(), HelperRefusal> {
+pub(crate) fn show_door(
+    jail: &str,
+    door: &OwnedFd,
+    record: &mut InstanceRecord,
+) -> Result<(), HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("mount", tried, error);
     let (point, at) = door_in(jail)?;
     let staged = record.root().to_string_lossy().into_owned();
     mount_from(door, &staged, Sockets::Reached, only_sockets, record)?;
     nix::unistd::fchdir(&point).map_err(failed("go to where the door is to be"))?;
-    let shown = nmount("nullfs", ".", |p| p.text("target", &staged).and_then(only_sockets));
+    let shown = nmount("nullfs", ".", |p| {
+        p.text("target", &staged).and_then(only_sockets)
+    });
     nix::unistd::chdir("/").map_err(failed("go back to /"))?;
-    let found: Vec<MountedFileSystem> = all_mounted()?.into_iter().filter(|m| m.from == staged).collect();
+    let found: Vec<MountedFileSystem> = all_mounted()?
+        .into_iter()
+        .filter(|m| m.from == staged)
+        .collect();
     for mounted in &found {
         record.note(fact_of(mounted))?;
     }
@@ -154,7 +166,8 @@ pub(crate) fn show_door(jail: &str, door: &OwnedFd, record: &mut InstanceRecord)
 }
 
 fn all_mounted() -> Result<Vec<MountedFileSystem>, HelperRefusal> {
-    sys::all_mounted().map_err(|error| HelperRefusal::system("mount", "list what is mounted", error))
+    sys::all_mounted()
+        .map_err(|error| HelperRefusal::system("mount", "list what is mounted", error))
 }
 
 fn fact_of(mounted: &MountedFileSystem) -> RecordFact {
@@ -199,7 +212,9 @@ enum Mounting {
 impl From<Mounting> for HelperRefusal {
     fn from(mounting: Mounting) -> Self {
         match mounting {
-            Mounting::UnknownOption => Self::system("mount", "mount", "the kernel does not know an option"),
+            Mounting::UnknownOption => {
+                Self::system("mount", "mount", "the kernel does not know an option")
+            }
             Mounting::Refused(refusal) => refusal,
         }
     }
@@ -212,10 +227,13 @@ fn mount(
     options: impl FnOnce(Parameters) -> Result<Parameters, Errno>,
     record: &mut InstanceRecord,
 ) -> Result<OwnedFd, Mounting> {
-    let failed = |tried| move |error| Mounting::Refused(HelperRefusal::system("mount", tried, error));
+    let failed =
+        |tried| move |error| Mounting::Refused(HelperRefusal::system("mount", tried, error));
     nmount(kind, at, options)?;
-    let flags = nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
-    let opened = nix::fcntl::open(at, flags, nix::sys::stat::Mode::empty()).map_err(failed("open what was mounted"))?;
+    let flags =
+        nix::fcntl::OFlag::O_RDONLY | nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_CLOEXEC;
+    let opened = nix::fcntl::open(at, flags, nix::sys::stat::Mode::empty())
+        .map_err(failed("open what was mounted"))?;
     let mounted = sys::mounted_at(opened.as_fd()).map_err(failed("examine what was mounted"))?;
     if mounted.on != at || mounted.kind != kind {
         // Not ours, so not noted; the record's own mounts are undone by the caller.
@@ -226,7 +244,11 @@ fn mount(
 }
 
 /// nmount(2).
-fn nmount(kind: &str, at: &str, options: impl FnOnce(Parameters) -> Result<Parameters, Errno>) -> Result<(), Mounting> {
+fn nmount(
+    kind: &str,
+    at: &str,
+    options: impl FnOnce(Parameters) -> Result<Parameters, Errno>,
+) -> Result<(), Mounting> {
     let parameters = Parameters::new()
         .text("fstype", kind)
         .and_then(|p| p.text("fspath", at))
@@ -244,7 +266,11 @@ fn nmount(kind: &str, at: &str, options: impl FnOnce(Parameters) -> Result<Param
 }
 
 fn not_mounted(kind: &str, at: &str, why: &str) -> Mounting {
-    Mounting::Refused(HelperRefusal::system("mount", &format!("mount {kind} on {at}"), why))
+    Mounting::Refused(HelperRefusal::system(
+        "mount",
+        &format!("mount {kind} on {at}"),
+        why,
+    ))
 }
 
 /// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be undone.
@@ -294,15 +320,16 @@ pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
 fn unmount(session: &SessionId, fsid: [i32; 2], at: &str) -> Result<(), Errno> {
     let begun = Instant::now();
     loop {
-        if !sys::all_mounted()?
-            .iter()
-            .any(|mount| mount.fsid == fsid && mount.on == at && session_of(mount).as_ref() == Some(session))
-        {
+        if !sys::all_mounted()?.iter().any(|mount| {
+            mount.fsid == fsid && mount.on == at && session_of(mount).as_ref() == Some(session)
+        }) {
             return Ok(());
         }
         match sys::unmount(fsid, begun.elapsed() >= BUSY) {
             Ok(()) | Err(Errno::ENOENT | Errno::EINVAL) => return Ok(()),
-            Err(Errno::EBUSY) if begun.elapsed() < BUSY + FORCED => std::thread::sleep(Duration::from_millis(20)),
+            Err(Errno::EBUSY) if begun.elapsed() < BUSY + FORCED => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
             Err(error) => return Err(error),
         }
     }

@@ -21,7 +21,11 @@ const MAX_UNREAD: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// What `run` would refuse.
-pub(crate) fn plan(server: &ServerId, policy: &Policy, caller: PasswdEntry) -> Result<(), HelperRefusal> {
+pub(crate) fn plan(
+    server: &ServerId,
+    policy: &Policy,
+    caller: PasswdEntry,
+) -> Result<(), HelperRefusal> {
     let plan = ConfinementPlan::make(server, &read_registry()?, policy, caller)?;
     sandbox::check(&plan)?;
     print(&plan.to_json())
@@ -42,13 +46,16 @@ pub(crate) fn check(policy: &Policy, caller: PasswdEntry) -> Result<(), HelperRe
         .agents
         .iter()
         .map(|(id, a)| (id, a.command.jail.is_some() && !a.disabled));
-    let runnable = servers.chain(agents).filter_map(|(id, runs)| runs.then_some(id));
+    let runnable = servers
+        .chain(agents)
+        .filter_map(|(id, runs)| runs.then_some(id));
     for id in runnable {
         let Some(server) = ServerId::parse(id.as_bytes()) else {
             continue;
         };
-        let refused = ConfinementPlan::make(&server, &registry, policy, caller)
-            .and_then(|plan| sandbox::check(&plan).and_then(|()| Environment::build(&plan).map(drop)));
+        let refused = ConfinementPlan::make(&server, &registry, policy, caller).and_then(|plan| {
+            sandbox::check(&plan).and_then(|()| Environment::build(&plan).map(drop))
+        });
         match refused {
             Ok(()) => said.push_str(&format!("{id}: good\n")),
             Err(refusal) => {
@@ -79,7 +86,7 @@ fn print(text: &str) -> Result<(), HelperRefusal> {
         }
         Ok(())
     });
-    written
-        .flatten()
-        .map_err(|error: nix::errno::Errno| HelperRefusal::system("print", "write to stdout", error))
+    written.flatten().map_err(|error: nix::errno::Errno| {
+        HelperRefusal::system("print", "write to stdout", error)
+    })
 }

@@ -23,7 +23,8 @@ pub(crate) fn forget() -> Result<(), HelperRefusal> {
     sys::signal_on_parent_death(None).map_err(failed("clear the parent-death signal"))?;
     sys::bar_tracing().map_err(failed("bar tracing"))?;
     umask(Mode::from_bits_truncate(0o077));
-    std::env::set_current_dir("/").map_err(|error| HelperRefusal::system("reset", "change directory to /", error))?;
+    std::env::set_current_dir("/")
+        .map_err(|error| HelperRefusal::system("reset", "change directory to /", error))?;
     sys::clear_environment().map_err(failed("clear the environment"))?;
     Ok(())
 }

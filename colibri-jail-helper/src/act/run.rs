@@ -45,7 +45,8 @@ pub(crate) struct ServerRun<'r> {
 /// It is not root's alone, or not as external-mcp.json(5) says.
 pub(crate) fn read_registry() -> Result<Registry, HelperRefusal> {
     let bytes = files::read(Path::new(PATH), MAX_BYTES, files::WRITABLE_BY_OTHERS)?;
-    Registry::parse(&bytes, PATH).map_err(|error| HelperRefusal::file("registry", error.to_string()))
+    Registry::parse(&bytes, PATH)
+        .map_err(|error| HelperRefusal::file("registry", error.to_string()))
 }
 
 impl ServerRun<'_> {
@@ -97,7 +98,11 @@ impl ServerRun<'_> {
             },
             &line,
         );
-        Ok(if clean { end.code } else { HelperExit::System as i32 })
+        Ok(if clean {
+            end.code
+        } else {
+            HelperExit::System as i32
+        })
     }
 
     fn plan(&self) -> Result<(ConfinementPlan, Environment), HelperRefusal> {
@@ -177,7 +182,9 @@ pub(crate) fn relay(inner: Pid) -> Result<i32, HelperRefusal> {
     detach_output()?;
     // The read end of the lifeline; a copy here would keep the daemon's writes from failing.
     let _ = server::detach_input();
-    match sys::wait(Some(inner), true).map_err(|error| HelperRefusal::system("run", "wait", error))? {
+    match sys::wait(Some(inner), true)
+        .map_err(|error| HelperRefusal::system("run", "wait", error))?
+    {
         WaitStatus::Child(_, ProcessEnd::Exited(status)) => Ok(status),
         WaitStatus::Child(_, ProcessEnd::Signaled(number)) => sys::die_by(number),
         WaitStatus::NoneYet | WaitStatus::NoChildren => Ok(HelperExit::System as i32),

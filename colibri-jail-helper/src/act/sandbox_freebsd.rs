@@ -12,7 +12,9 @@ use std::path::Path;
 use colibri_jail_helper::STATE_DIR;
 use colibri_jail_helper::limits::PlannedLimits;
 use colibri_jail_helper::names::{self, JailName, SessionId};
-use colibri_jail_helper::plan::{ConfinementPlan, Ephemeral, PlannedFamily, PlannedNetwork, ServerPlace};
+use colibri_jail_helper::plan::{
+    ConfinementPlan, Ephemeral, PlannedFamily, PlannedNetwork, ServerPlace,
+};
 use colibri_jail_helper::record::RecordFact;
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use colibri_registry::{Abi, RctlResource};
@@ -54,7 +56,9 @@ pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
             files::check_places(jail, plan.agent.is_some())?;
             refuse_jails_in_the_way(&jail.root)?;
             refuse_thin_root(&jail.root)?;
-            if jail.network == PlannedNetwork::Loopback && sys::sysctl_number("kern.features.vimage") != Some(1) {
+            if jail.network == PlannedNetwork::Loopback
+                && sys::sysctl_number("kern.features.vimage") != Some(1)
+            {
                 let what = "give a jail a network stack of its own";
                 return Err(HelperRefusal::system(
                     "vimage",
@@ -140,7 +144,8 @@ fn jails() -> Result<Vec<Live>, HelperRefusal> {
 fn refuse_jails_in_the_way(root: &Path) -> Result<(), HelperRefusal> {
     let root = root.to_string_lossy();
     for jail in jails()? {
-        let near = names::is_at_or_below(&root, &jail.path) || names::is_at_or_below(&jail.path, &root);
+        let near =
+            names::is_at_or_below(&root, &jail.path) || names::is_at_or_below(&jail.path, &root);
         if near && jail.path != "/" && jail.session().is_none() {
             return Err(HelperRefusal::policy(
                 "jail path",
@@ -154,7 +159,8 @@ fn refuse_jails_in_the_way(root: &Path) -> Result<(), HelperRefusal> {
 /// A nullfs of a directory does not show what is mounted below it: the base of a thin jail would be missing.
 fn refuse_thin_root(root: &Path) -> Result<(), HelperRefusal> {
     let below = format!("{}/", root.display());
-    let mounted = sys::all_mounted().map_err(|error| HelperRefusal::system("mounts", "list what is mounted", error))?;
+    let mounted = sys::all_mounted()
+        .map_err(|error| HelperRefusal::system("mounts", "list what is mounted", error))?;
     if mounted.iter().any(|mount| mount.on.starts_with(&below)) {
         let what = format!(
             "{}: something is mounted below it (a thin jail?); the root must be complete",
@@ -279,7 +285,9 @@ impl Sandbox {
                     sys::jail_attach(jid).map_err(failed("enter the jail"))?;
                     // In the stack of its own that the jail has; no user but root can.
                     match raises_loopback {
-                        true => sys::raise_loopback().map_err(failed("raise the loopback interface")),
+                        true => {
+                            sys::raise_loopback().map_err(failed("raise the loopback interface"))
+                        }
                         false => Ok(()),
                     }
                 };
@@ -306,7 +314,9 @@ impl Sandbox {
     /// waitpid(2) failed.
     pub(crate) fn reap(&mut self) -> Result<(), HelperRefusal> {
         while !self.empty {
-            match sys::wait(None, false).map_err(|error| HelperRefusal::system("jail", "wait", error))? {
+            match sys::wait(None, false)
+                .map_err(|error| HelperRefusal::system("jail", "wait", error))?
+            {
                 WaitStatus::Child(pid, ended) if pid == self.main => self.code = Some(ended.code()),
                 WaitStatus::Child(..) => {}
                 WaitStatus::NoneYet => break,
@@ -340,7 +350,11 @@ impl Sandbox {
 
 /// Makes the jail, empty. It persists until it is removed; where the kernel has owning descriptors (15), it is removed
 /// with the one that is returned.
-fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32, Option<OwnedFd>), HelperRefusal> {
+fn make_jail(
+    jail: &Ephemeral,
+    session: &SessionId,
+    root: &Path,
+) -> Result<(i32, Option<OwnedFd>), HelperRefusal> {
     let failed = |error| HelperRefusal::system("jail", "name the jail's parameters", error);
     let allow = allow_parameters(jail)?;
     let build = |own: bool| -> Result<Parameters, Errno> {
@@ -379,10 +393,11 @@ fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32,
     match sys::jail_set(&mut parameters, libc::JAIL_CREATE | sys::JAIL_OWN_DESC) {
         Ok(jid) => {
             let fd = parameters.read_number("desc").filter(|fd| *fd > 2);
-            let fd =
-                fd.ok_or_else(|| HelperRefusal::system("jail", "own the jail", "the kernel gave no descriptor"))?;
-            let owner =
-                sys::take_descriptor(fd).map_err(|error| HelperRefusal::system("jail", "own the jail", error))?;
+            let fd = fd.ok_or_else(|| {
+                HelperRefusal::system("jail", "own the jail", "the kernel gave no descriptor")
+            })?;
+            let owner = sys::take_descriptor(fd)
+                .map_err(|error| HelperRefusal::system("jail", "own the jail", error))?;
             Ok((jid, Some(owner)))
         }
         // A kernel before 15 does not know the flag, and says so by an EINVAL without a word. Any other EINVAL has one.
@@ -396,7 +411,11 @@ fn make_jail(jail: &Ephemeral, session: &SessionId, root: &Path) -> Result<(i32,
     }
 }
 
-fn family_parameter(parameters: Parameters, family: &str, network: &PlannedFamily) -> Result<Parameters, Errno> {
+fn family_parameter(
+    parameters: Parameters,
+    family: &str,
+    network: &PlannedFamily,
+) -> Result<Parameters, Errno> {
     match network {
         PlannedFamily::Disable => parameters.number(family, libc::JAIL_SYS_DISABLE),
         PlannedFamily::Inherit => parameters.number(family, libc::JAIL_SYS_INHERIT),
@@ -442,7 +461,11 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, HelperRefusal> {
             (false, None) => format!("allow.no{name}"),
         });
     }
-    if let Some(unknown) = jail.allow.iter().find(|asked| !known.iter().any(|name| name == *asked)) {
+    if let Some(unknown) = jail
+        .allow
+        .iter()
+        .find(|asked| !known.iter().any(|name| name == *asked))
+    {
         return Err(HelperRefusal::file(
             "allow",
             format!("this kernel knows no parameter allow.{unknown}"),
@@ -477,7 +500,10 @@ pub(crate) fn clear(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     let mut left = Vec::new();
     match jails() {
         Ok(jails) => {
-            for jail in jails.iter().filter(|jail| jail.session().as_ref() == Some(session)) {
+            for jail in jails
+                .iter()
+                .filter(|jail| jail.session().as_ref() == Some(session))
+            {
                 left.extend(remove_jail(jail));
             }
         }
@@ -527,7 +553,9 @@ fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
         }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    Some(format!("processes that do not end when they are killed: {alive:?}"))
+    Some(format!(
+        "processes that do not end when they are killed: {alive:?}"
+    ))
 }
 
 /// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.
@@ -536,7 +564,10 @@ pub(crate) fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
     let strange = |session: &SessionId| !live.contains(session);
     match jails() {
         Ok(jails) => {
-            for jail in jails.iter().filter(|jail| jail.session().as_ref().is_some_and(strange)) {
+            for jail in jails
+                .iter()
+                .filter(|jail| jail.session().as_ref().is_some_and(strange))
+            {
                 left.extend(remove_jail(jail));
             }
         }
@@ -545,7 +576,10 @@ pub(crate) fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
     left.extend(kill_marked(&strange));
     left.extend(mounts::undo_strays(&strange));
     if let Ok(rules) = sys::resource_rules("loginclass:") {
-        let marks: BTreeSet<&str> = rules.iter().filter_map(|rule| rule.split(':').nth(1)).collect();
+        let marks: BTreeSet<&str> = rules
+            .iter()
+            .filter_map(|rule| rule.split(':').nth(1))
+            .collect();
         for mark in marks
             .into_iter()
             .filter(|mark| SessionId::from_mark(mark).as_ref().is_some_and(strange))

@@ -166,7 +166,9 @@ impl Sandbox {
     pub(crate) fn reap(&mut self) -> Result<(), HelperRefusal> {
         if !self.empty {
             let waited = sys::wait(Some(self.init), false);
-            match waited.map_err(|error| HelperRefusal::system("sandbox", "wait for the init", error))? {
+            match waited
+                .map_err(|error| HelperRefusal::system("sandbox", "wait for the init", error))?
+            {
                 WaitStatus::NoneYet => {}
                 WaitStatus::Child(..) | WaitStatus::NoChildren => self.empty = true,
             }
@@ -175,7 +177,9 @@ impl Sandbox {
         if self.main.is_none() && poll(&mut ready, PollTimeout::ZERO).is_ok_and(|n| n > 0) {
             let mut message = [0; 5];
             let code = match read(&self.report, &mut message) {
-                5 if message[0] == ENDED => i32::from_le_bytes([message[1], message[2], message[3], message[4]]),
+                5 if message[0] == ENDED => {
+                    i32::from_le_bytes([message[1], message[2], message[3], message[4]])
+                }
                 // The init is gone without a word: it was killed, and the server with it.
                 _ => 128 + Signal::SIGKILL as i32,
             };
@@ -232,14 +236,21 @@ struct Init<'p> {
 impl Init<'_> {
     fn run(self, record: &InstanceRecord) -> Result<std::convert::Infallible, HelperRefusal> {
         let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
-        sys::signal_on_parent_death(Some(Signal::SIGKILL)).map_err(failed("set the parent-death signal"))?;
+        sys::signal_on_parent_death(Some(Signal::SIGKILL))
+            .map_err(failed("set the parent-death signal"))?;
         // The supervisor may have died before that. Its pid is not visible from here; its end of the pipe is.
         let mut reader = [PollFd::new(self.supervisor.as_fd(), PollFlags::empty())];
         if poll(&mut reader, PollTimeout::ZERO).is_ok_and(|n| n > 0) {
-            return Err(HelperRefusal::system("sandbox", "start", "the supervisor is gone"));
+            return Err(HelperRefusal::system(
+                "sandbox",
+                "start",
+                "the supervisor is gone",
+            ));
         }
-        let kinds =
-            CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS;
+        let kinds = CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWNET
+            | CloneFlags::CLONE_NEWUTS;
         server::choose_input(self.plan)?;
         sys::leave_keyring().map_err(failed("leave the keyring"))?;
         unshare(kinds).map_err(failed("make namespaces"))?;
@@ -247,7 +258,8 @@ impl Init<'_> {
             sys::raise_loopback().map_err(failed("raise the loopback interface"))?;
         }
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(failed("make mounts private"))?;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>)
+            .map_err(failed("make mounts private"))?;
         self.stage(&record.root())?;
         nix::unistd::sethostname(self.session.mark()).map_err(failed("set the host name"))?;
         // The record's lock must not live on in this process: the supervisor's death has to free it.
@@ -276,7 +288,9 @@ impl Init<'_> {
         let awaited: SigSet = [Signal::SIGCHLD, Signal::SIGTERM].into_iter().collect();
         loop {
             loop {
-                match sys::wait(None, false).map_err(|error| HelperRefusal::system("sandbox", "wait", error))? {
+                match sys::wait(None, false)
+                    .map_err(|error| HelperRefusal::system("sandbox", "wait", error))?
+                {
                     WaitStatus::Child(pid, ended) if pid == main => {
                         let code = ended.code().to_le_bytes();
                         self.say(&[ENDED, code[0], code[1], code[2], code[3]])?;
@@ -335,7 +349,8 @@ impl Init<'_> {
             Ok(())
         })?;
         let read_only = flags | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(none, &at.join("dev"), none, read_only, none).map_err(failed("make /dev read-only"))?;
+        mount(none, &at.join("dev"), none, read_only, none)
+            .map_err(failed("make /dev read-only"))?;
         let options = format!("size={},mode=1777", self.jail.tmp);
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         mount(
@@ -349,9 +364,17 @@ impl Init<'_> {
         // Some programs find themselves by /proc/self. Where the root has a place for it they get their own processes'
         // directories and nothing of the kernel's; FreeBSD's jails have none.
         if let Ok(proc) = files::open_mount_point(&staged, Path::new("/proc")) {
-            let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+            let flags =
+                MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
             let own = Some("subset=pid,hidepid=invisible");
-            mount(Some("proc"), path_of(&proc).as_str(), Some("proc"), flags, own).map_err(failed("mount /proc"))?;
+            mount(
+                Some("proc"),
+                path_of(&proc).as_str(),
+                Some("proc"),
+                flags,
+                own,
+            )
+            .map_err(failed("mount /proc"))?;
         }
         for shown in &self.jail.mounts {
             let source = files::open_source(shown)?;
@@ -369,13 +392,18 @@ impl Init<'_> {
             let source = agent_socket::open(agent, self.session)?;
             files::open_mount_point(&staged, Path::new(DOOR))?;
             let below = DOOR.trim_start_matches('/');
-            bind(&source, &at.join(below), MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC)?;
+            bind(
+                &source,
+                &at.join(below),
+                MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC,
+            )?;
         }
         std::env::set_current_dir(at)
             .map_err(|error| HelperRefusal::system("sandbox", "enter the staged root", error))?;
         pivot_root(".", ".").map_err(failed("pivot_root"))?;
         umount2(".", MntFlags::MNT_DETACH).map_err(failed("leave the old root"))?;
-        std::env::set_current_dir("/").map_err(|error| HelperRefusal::system("sandbox", "enter the new root", error))
+        std::env::set_current_dir("/")
+            .map_err(|error| HelperRefusal::system("sandbox", "enter the new root", error))
     }
 }
 
@@ -388,8 +416,19 @@ fn path_of(fd: &OwnedFd) -> String {
 fn bind(source: &OwnedFd, at: &Path, restricted: MsFlags) -> Result<(), HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
     let none = None::<&str>;
-    mount(Some(path_of(source).as_str()), at, none, MsFlags::MS_BIND, none).map_err(failed("bind a directory"))?;
-    let flags = restricted | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(
+        Some(path_of(source).as_str()),
+        at,
+        none,
+        MsFlags::MS_BIND,
+        none,
+    )
+    .map_err(failed("bind a directory"))?;
+    let flags = restricted
+        | MsFlags::MS_BIND
+        | MsFlags::MS_REMOUNT
+        | MsFlags::MS_NOSUID
+        | MsFlags::MS_NODEV;
     mount(none, at, none, flags, none).map_err(failed("restrict a bound directory"))
 }
 

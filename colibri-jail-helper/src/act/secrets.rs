@@ -36,8 +36,13 @@ impl Environment {
             match (&variable.value, &directory) {
                 (VariableValue::Plain(text), _) => entry.extend_from_slice(text.as_bytes()),
                 (VariableValue::Secret(name), Some(directory)) => {
-                    let mut secret =
-                        files::read_at(directory, SECRETS_DIR, OsStr::new(name), MAX_SECRET, !Mode::S_IRUSR)?;
+                    let mut secret = files::read_at(
+                        directory,
+                        SECRETS_DIR,
+                        OsStr::new(name),
+                        MAX_SECRET,
+                        !Mode::S_IRUSR,
+                    )?;
                     // A text editor ends a file with a newline, which no token has.
                     let end = secret
                         .iter()
@@ -68,7 +73,10 @@ impl Environment {
     pub(crate) fn to_c_strings(&self) -> Result<Vec<CString>, HelperRefusal> {
         self.0
             .iter()
-            .map(|entry| CString::new(entry.clone()).map_err(|_| HelperRefusal::file("environment", "NUL in a value")))
+            .map(|entry| {
+                CString::new(entry.clone())
+                    .map_err(|_| HelperRefusal::file("environment", "NUL in a value"))
+            })
             .collect()
     }
 }

@@ -60,16 +60,26 @@ impl ServerChild<'_> {
         sys::bar_tracing().map_err(failed("bar tracing"))?;
         enter()?;
         identity::become_user(self.uid, self.plan.gid)?;
-        sys::signal_on_parent_death(Some(Signal::SIGKILL)).map_err(failed("set the parent-death signal"))?;
+        sys::signal_on_parent_death(Some(Signal::SIGKILL))
+            .map_err(failed("set the parent-death signal"))?;
         if getppid() != parent {
-            return Err(HelperRefusal::system("server", "start", "the supervisor is gone"));
+            return Err(HelperRefusal::system(
+                "server",
+                "start",
+                "the supervisor is gone",
+            ));
         }
         umask(Mode::S_IWOTH);
-        std::env::set_current_dir(&self.plan.cwd)
-            .map_err(|_| HelperRefusal::file("cwd", "the entry's cwd is not a directory that the server may enter"))?;
+        std::env::set_current_dir(&self.plan.cwd).map_err(|_| {
+            HelperRefusal::file(
+                "cwd",
+                "the entry's cwd is not a directory that the server may enter",
+            )
+        })?;
         sys::reset_signals().map_err(failed("reset signals"))?;
-        let regular = stat(program.as_c_str())
-            .is_ok_and(|stat| SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
+        let regular = stat(program.as_c_str()).is_ok_and(|stat| {
+            SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+        });
         if !regular || access(program.as_c_str(), AccessFlags::X_OK).is_err() {
             return Err(HelperRefusal::file(
                 "command",
@@ -77,8 +87,15 @@ impl ServerChild<'_> {
             ));
         }
         // From here on the exit code is the server's, so the line must have been written.
-        let unbounded = if self.plan.is_unbounded() { UNBOUNDED } else { "" };
-        if !tell::whole_line(&format!("{STARTED}{}{unbounded}", self.jid), PollTimeout::NONE) {
+        let unbounded = if self.plan.is_unbounded() {
+            UNBOUNDED
+        } else {
+            ""
+        };
+        if !tell::whole_line(
+            &format!("{STARTED}{}{unbounded}", self.jid),
+            PollTimeout::NONE,
+        ) {
             return Err(HelperRefusal::system(
                 "server",
                 "say that the server started",
@@ -88,7 +105,11 @@ impl ServerChild<'_> {
         let Err(error) = execve(&program, &args, &environment);
         tell::refusal(&format!("the command could not be executed: {error}"));
         // What env(1) and shells exit with when execve(2) fails.
-        std::process::exit(if error == nix::errno::Errno::ENOENT { 127 } else { 126 })
+        std::process::exit(if error == nix::errno::Errno::ENOENT {
+            127
+        } else {
+            126
+        })
     }
 }
 
@@ -109,8 +130,10 @@ pub(crate) fn choose_input(plan: &ConfinementPlan) -> Result<(), HelperRefusal> 
 /// # Errors
 /// It cannot be opened.
 pub(crate) fn detach_input() -> Result<(), HelperRefusal> {
-    let null = File::open("/dev/null").map_err(|error| HelperRefusal::system("run", "open /dev/null", error))?;
-    nix::unistd::dup2_stdin(&null).map_err(|error| HelperRefusal::system("run", "detach stdin", error))
+    let null = File::open("/dev/null")
+        .map_err(|error| HelperRefusal::system("run", "open /dev/null", error))?;
+    nix::unistd::dup2_stdin(&null)
+        .map_err(|error| HelperRefusal::system("run", "detach stdin", error))
 }
 
 /// Sets every limit that this kernel knows.
@@ -126,11 +149,13 @@ fn set_limits(limits: &PlannedLimits) -> Result<(), HelperRefusal> {
             ResourceLimit::Planned(RctlResource::Stack) => most.min(8 << 20),
             _ => most,
         };
-        sys::lower_limit(*which, soft, most).map_err(|error| HelperRefusal::system("limits", "set a limit", error))?;
+        sys::lower_limit(*which, soft, most)
+            .map_err(|error| HelperRefusal::system("limits", "set a limit", error))?;
     }
     Ok(())
 }
 
 fn c_string(bytes: &[u8]) -> Result<CString, HelperRefusal> {
-    CString::new(bytes).map_err(|_| HelperRefusal::file("registry", "a NUL in the command or an argument"))
+    CString::new(bytes)
+        .map_err(|_| HelperRefusal::file("registry", "a NUL in the command or an argument"))
 }

@@ -101,7 +101,11 @@ impl StateDirectory {
     pub(crate) fn open(verb: &'static str) -> Result<Self, HelperRefusal> {
         let path = Path::new(STATE_DIR);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(HelperRefusal::system("state", "name the state directory", "no parent"));
+            return Err(HelperRefusal::system(
+                "state",
+                "name the state directory",
+                "no parent",
+            ));
         };
         let parent = files::open_directory(parent, RequiredOwner::Root)?;
         match mkdirat(parent.as_fd(), name, Mode::S_IRWXU) {
@@ -132,7 +136,10 @@ impl StateDirectory {
                 Err((unlocked, Errno::EWOULDBLOCK)) => {
                     let mut holder = String::new();
                     let _ = unlocked.take(64).read_to_string(&mut holder);
-                    let what = format!("process {} has kept the lock for {MAX_LOCK_WAIT:?}", holder.trim());
+                    let what = format!(
+                        "process {} has kept the lock for {MAX_LOCK_WAIT:?}",
+                        holder.trim()
+                    );
                     return Err(HelperRefusal::new(HelperExit::TryLater, "lock", what));
                 }
                 Err((_, error)) => return Err(failed("lock the state")(error)),
@@ -140,7 +147,9 @@ impl StateDirectory {
         };
         // For whoever waits in vain; on a full disk that one is not told.
         let holder = format!("{} ({})\n", std::process::id(), self.verb);
-        let _ = lock.set_len(0).and_then(|()| lock.write_all(holder.as_bytes()));
+        let _ = lock
+            .set_len(0)
+            .and_then(|()| lock.write_all(holder.as_bytes()));
         Ok(LockedStateDirectory {
             state: self,
             _lock: lock,
@@ -151,7 +160,8 @@ impl StateDirectory {
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let mode = Mode::S_IRUSR | Mode::S_IWUSR;
         Ok(File::from(
-            openat(directory.as_fd(), name, flags, mode).map_err(failed("open a file of the state"))?,
+            openat(directory.as_fd(), name, flags, mode)
+                .map_err(failed("open a file of the state"))?,
         ))
     }
 
@@ -160,7 +170,11 @@ impl StateDirectory {
     ///
     /// # Errors
     /// It is still there after `patience`.
-    pub(crate) fn end(&self, session: &SessionId, patience: Duration) -> Result<Option<InstanceRecord>, HelperRefusal> {
+    pub(crate) fn end(
+        &self,
+        session: &SessionId,
+        patience: Duration,
+    ) -> Result<Option<InstanceRecord>, HelperRefusal> {
         let deadline = Instant::now() + patience;
         let mut asked = false;
         loop {
@@ -222,7 +236,12 @@ impl LockedStateDirectory<'_> {
     /// # Errors
     /// Its record cannot be opened or read.
     pub(crate) fn find(&self, session: &SessionId) -> Result<RecordLookup, HelperRefusal> {
-        let directory = match openat(self.state.directory.as_fd(), session.as_str(), DIRECTORY, Mode::empty()) {
+        let directory = match openat(
+            self.state.directory.as_fd(),
+            session.as_str(),
+            DIRECTORY,
+            Mode::empty(),
+        ) {
             Ok(directory) => directory,
             Err(Errno::ENOENT) => return Ok(RecordLookup::Absent),
             Err(error) => return Err(failed("open an instance's directory")(error)),
@@ -265,7 +284,11 @@ impl LockedStateDirectory<'_> {
     ///
     /// # Errors
     /// [`HelperExit::Limit`], naming the number; [`HelperExit::TryLater`] where something else is in the way.
-    pub(crate) fn admit(&self, plan: &ConfinementPlan, policy: &Policy) -> Result<u32, HelperRefusal> {
+    pub(crate) fn admit(
+        &self,
+        plan: &ConfinementPlan,
+        policy: &Policy,
+    ) -> Result<u32, HelperRefusal> {
         let refuse = |rule, what: &str| Err(HelperRefusal::new(HelperExit::Limit, rule, what));
         let server = &plan.server;
         let owned = self.owned()?;
@@ -278,8 +301,8 @@ impl LockedStateDirectory<'_> {
         let mut taken = Vec::new();
         let door = plan.door_in_persistent();
         for session in self.sessions()? {
-            let (RecordLookup::Owned(facts) | RecordLookup::Abandoned(InstanceRecord { facts, .. })) =
-                self.find(&session)?
+            let (RecordLookup::Owned(facts)
+            | RecordLookup::Abandoned(InstanceRecord { facts, .. })) = self.find(&session)?
             else {
                 continue;
             };
@@ -322,7 +345,10 @@ impl LockedStateDirectory<'_> {
                 "as many starts in a minute as starts_per_minute allows",
             );
         }
-        let of_this = starts.iter().filter(|(_, other)| *other == server.as_str()).count() as u64;
+        let of_this = starts
+            .iter()
+            .filter(|(_, other)| *other == server.as_str())
+            .count() as u64;
         if of_this >= policy.starts_per_minute_of_one() {
             return refuse(
                 "starts_per_minute",
@@ -330,7 +356,10 @@ impl LockedStateDirectory<'_> {
             );
         }
         starts.push((now, server.as_str()));
-        let text: String = starts.iter().map(|(at, server)| format!("{at} {server}\n")).collect();
+        let text: String = starts
+            .iter()
+            .map(|(at, server)| format!("{at} {server}\n"))
+            .collect();
         let write = |file: &mut File| {
             file.set_len(0)?;
             file.seek(SeekFrom::Start(0))?;
@@ -344,7 +373,11 @@ impl LockedStateDirectory<'_> {
     ///
     /// # Errors
     /// The session has a directory already.
-    pub(crate) fn create(&self, session: &SessionId, facts: Vec<RecordFact>) -> Result<InstanceRecord, HelperRefusal> {
+    pub(crate) fn create(
+        &self,
+        session: &SessionId,
+        facts: Vec<RecordFact>,
+    ) -> Result<InstanceRecord, HelperRefusal> {
         let top = self.state.directory.as_fd();
         match mkdirat(top, session.as_str(), Mode::S_IRWXU) {
             Ok(()) => {}
@@ -357,8 +390,8 @@ impl LockedStateDirectory<'_> {
             }
             Err(error) => return Err(failed("make an instance's directory")(error)),
         }
-        let directory =
-            openat(top, session.as_str(), DIRECTORY, Mode::empty()).map_err(failed("open an instance's directory"))?;
+        let directory = openat(top, session.as_str(), DIRECTORY, Mode::empty())
+            .map_err(failed("open an instance's directory"))?;
         let made = self.fill(session, &directory, facts);
         if made.is_err() {
             // What of it was made goes again, on a full disk above all.
@@ -374,8 +407,8 @@ impl LockedStateDirectory<'_> {
         facts: Vec<RecordFact>,
     ) -> Result<InstanceRecord, HelperRefusal> {
         let file = self.state.open_file(directory, "record")?;
-        let file =
-            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed("lock a record")(error))?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| failed("lock a record")(error))?;
         let mut record = InstanceRecord {
             session: session.clone(),
             directory: directory
@@ -387,8 +420,10 @@ impl LockedStateDirectory<'_> {
         for fact in facts {
             record.note(fact)?;
         }
-        mkfifoat(directory.as_fd(), "stop", Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("make the stop FIFO"))?;
-        mkdirat(directory.as_fd(), "root", Mode::S_IRWXU).map_err(failed("make the staging directory"))?;
+        mkfifoat(directory.as_fd(), "stop", Mode::S_IRUSR | Mode::S_IWUSR)
+            .map_err(failed("make the stop FIFO"))?;
+        mkdirat(directory.as_fd(), "root", Mode::S_IRWXU)
+            .map_err(failed("make the staging directory"))?;
         Ok(record)
     }
 
@@ -406,9 +441,21 @@ impl LockedStateDirectory<'_> {
             Err(error) => Err(failed("remove an instance's directory")(error)),
         };
         // `root` first: while it cannot go, the record stays for the next sweep.
-        gone(unlinkat(directory.as_fd(), "root", UnlinkatFlags::RemoveDir))?;
-        gone(unlinkat(directory.as_fd(), "stop", UnlinkatFlags::NoRemoveDir))?;
-        gone(unlinkat(directory.as_fd(), "record", UnlinkatFlags::NoRemoveDir))?;
+        gone(unlinkat(
+            directory.as_fd(),
+            "root",
+            UnlinkatFlags::RemoveDir,
+        ))?;
+        gone(unlinkat(
+            directory.as_fd(),
+            "stop",
+            UnlinkatFlags::NoRemoveDir,
+        ))?;
+        gone(unlinkat(
+            directory.as_fd(),
+            "record",
+            UnlinkatFlags::NoRemoveDir,
+        ))?;
         gone(unlinkat(
             self.state.directory.as_fd(),
             session.as_str(),
@@ -435,7 +482,9 @@ impl InstanceRecord {
     pub(crate) fn note(&mut self, fact: RecordFact) -> Result<(), HelperRefusal> {
         let line = fact.to_line();
         self.facts.push(fact);
-        self.file.seek(SeekFrom::End(0)).map_err(failed_io("write a record"))?;
+        self.file
+            .seek(SeekFrom::End(0))
+            .map_err(failed_io("write a record"))?;
         self.file
             .write_all(line.as_bytes())
             .map_err(failed_io("write a record"))
@@ -443,7 +492,9 @@ impl InstanceRecord {
 
     /// The path at which the instance's root is staged.
     pub(crate) fn root(&self) -> PathBuf {
-        Path::new(STATE_DIR).join(self.session.as_str()).join("root")
+        Path::new(STATE_DIR)
+            .join(self.session.as_str())
+            .join("root")
     }
 
     /// The FIFO in which the order to end comes. Open for writing too, so that it never reports a hang-up.
@@ -452,6 +503,12 @@ impl InstanceRecord {
     /// It is not there.
     pub(crate) fn open_stop(&self) -> Result<OwnedFd, HelperRefusal> {
         let flags = OFlag::O_RDWR | OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        openat(self.directory.as_fd(), OsStr::new("stop"), flags, Mode::empty()).map_err(failed("open the stop FIFO"))
+        openat(
+            self.directory.as_fd(),
+            OsStr::new("stop"),
+            flags,
+            Mode::empty(),
+        )
+        .map_err(failed("open the stop FIFO"))
     }
 }

@@ -77,7 +77,11 @@ enum SupervisionPhase {
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
-pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> Result<InstanceEnd, HelperRefusal> {
+pub(crate) fn watch(
+    sandbox: &mut Sandbox,
+    stop: &OwnedFd,
+    heard: &OwnedFd,
+) -> Result<InstanceEnd, HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("supervise", tried, error);
     let stdin = std::io::stdin();
     let mut phase = SupervisionPhase::Serving;
@@ -89,11 +93,15 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
         }
         let now = Instant::now();
         phase = match phase {
-            SupervisionPhase::Serving | SupervisionPhase::Grace { .. } if sandbox.main_code().is_some() => {
+            SupervisionPhase::Serving | SupervisionPhase::Grace { .. }
+                if sandbox.main_code().is_some() =>
+            {
                 terminate(sandbox, now, cause)
             }
             SupervisionPhase::Grace { until } if until <= now => terminate(sandbox, now, cause),
-            SupervisionPhase::Terminating { until } if until <= now => SupervisionPhase::Killing { since: now },
+            SupervisionPhase::Terminating { until } if until <= now => {
+                SupervisionPhase::Killing { since: now }
+            }
             SupervisionPhase::Killing { since } if now.duration_since(since) > KILL_LIMIT => break,
             phase => phase,
         };
@@ -108,7 +116,10 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
             }
         };
         let mut fds = Vec::with_capacity(3);
-        if matches!(phase, SupervisionPhase::Serving | SupervisionPhase::Grace { .. }) {
+        if matches!(
+            phase,
+            SupervisionPhase::Serving | SupervisionPhase::Grace { .. }
+        ) {
             fds.push(PollFd::new(stop.as_fd(), PollFlags::POLLIN));
         }
         match phase {
@@ -123,14 +134,20 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
             fds.push(PollFd::new(wake, PollFlags::POLLIN));
         }
         // SIGCHLD and SIGTERM are let in here and nowhere else, so that none is missed between looking and waiting.
-        match ppoll(&mut fds, timeout.map(TimeSpec::from_duration), Some(SigSet::empty())) {
+        match ppoll(
+            &mut fds,
+            timeout.map(TimeSpec::from_duration),
+            Some(SigSet::empty()),
+        ) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(failed("poll")(error)),
         }
         let happened = |at: usize| fds.get(at).and_then(PollFd::any).unwrap_or(false);
         let now = Instant::now();
         phase = match phase {
-            SupervisionPhase::Serving | SupervisionPhase::Grace { .. } if happened(0) || sys::asked_to_end() => {
+            SupervisionPhase::Serving | SupervisionPhase::Grace { .. }
+                if happened(0) || sys::asked_to_end() =>
+            {
                 cause = Cause::Order;
                 terminate(sandbox, now, cause)
             }
@@ -142,7 +159,9 @@ pub(crate) fn watch(sandbox: &mut Sandbox, stop: &OwnedFd, heard: &OwnedFd) -> R
             SupervisionPhase::Grace { until } if cause == Cause::Lifeline && happened(1) => {
                 cause = Cause::Abandoned;
                 let soon = now + GRACE_ABANDONED;
-                SupervisionPhase::Grace { until: until.min(soon) }
+                SupervisionPhase::Grace {
+                    until: until.min(soon),
+                }
             }
             phase => phase,
         };

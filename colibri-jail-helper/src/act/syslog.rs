@@ -9,7 +9,9 @@ use std::os::fd::AsRawFd;
 use colibri_jail_helper::audit::AuditLine;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, send, socket,
+};
 use std::os::fd::AsFd;
 
 /// The sockets of syslogd(8); on FreeBSD its socket for root alone comes first, which users cannot flood.

@@ -35,5 +35,7 @@ pub(crate) fn whole_line(text: &str, patience: PollTimeout) -> bool {
 
 /// [`line`] with one second of patience, for refusals; a terminal that takes no more has another.
 pub(crate) fn refusal(text: &str) {
-    let _ = sys::within(Duration::from_secs(2), || line(text, PollTimeout::from(1000u16)));
+    let _ = sys::within(Duration::from_secs(2), || {
+        line(text, PollTimeout::from(1000u16))
+    });
 }

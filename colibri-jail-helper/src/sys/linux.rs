@@ -14,17 +14,44 @@ pub(crate) type Resource = libc::__rlimit_resource_t;
 
 /// Every limit of getrlimit(2), and what bounds it in a server.
 pub(crate) const RESOURCES: &[(Resource, ResourceLimit)] = &[
-    (libc::RLIMIT_CPU, ResourceLimit::Planned(RctlResource::CpuSeconds)),
-    (libc::RLIMIT_FSIZE, ResourceLimit::Planned(RctlResource::FileSize)),
+    (
+        libc::RLIMIT_CPU,
+        ResourceLimit::Planned(RctlResource::CpuSeconds),
+    ),
+    (
+        libc::RLIMIT_FSIZE,
+        ResourceLimit::Planned(RctlResource::FileSize),
+    ),
     // Both are part of the address space.
-    (libc::RLIMIT_DATA, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_RSS, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_AS, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_STACK, ResourceLimit::Planned(RctlResource::Stack)),
+    (
+        libc::RLIMIT_DATA,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_RSS,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_AS,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_STACK,
+        ResourceLimit::Planned(RctlResource::Stack),
+    ),
     (libc::RLIMIT_CORE, ResourceLimit::Fixed(0)),
-    (libc::RLIMIT_NPROC, ResourceLimit::Planned(RctlResource::Processes)),
-    (libc::RLIMIT_NOFILE, ResourceLimit::Planned(RctlResource::OpenFiles)),
-    (libc::RLIMIT_MEMLOCK, ResourceLimit::Planned(RctlResource::LockedMemory)),
+    (
+        libc::RLIMIT_NPROC,
+        ResourceLimit::Planned(RctlResource::Processes),
+    ),
+    (
+        libc::RLIMIT_NOFILE,
+        ResourceLimit::Planned(RctlResource::OpenFiles),
+    ),
+    (
+        libc::RLIMIT_MEMLOCK,
+        ResourceLimit::Planned(RctlResource::LockedMemory),
+    ),
     // Locks of files have not been counted since Linux 2.4.25.
     (libc::RLIMIT_LOCKS, ResourceLimit::Fixed(1024)),
     (libc::RLIMIT_SIGPENDING, ResourceLimit::Fixed(1024)),
@@ -86,7 +113,9 @@ pub(crate) fn bar_from_privilege() -> Result<(), Errno> {
 }
 
 /// Sets the signal that this process gets when its parent dies; `None`: no signal.
-pub(crate) fn signal_on_parent_death(signal: Option<nix::sys::signal::Signal>) -> Result<(), Errno> {
+pub(crate) fn signal_on_parent_death(
+    signal: Option<nix::sys::signal::Signal>,
+) -> Result<(), Errno> {
     let number = signal.map_or(0, |signal| signal as libc::c_ulong);
     prctl(libc::PR_SET_PDEATHSIG, number).map(drop)
 }
@@ -107,7 +136,11 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
         for number in 0..libc::CPU_SETSIZE as usize {
             libc::CPU_SET(number, &mut processors);
         }
-        Errno::result(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &processors))?;
+        Errno::result(libc::sched_setaffinity(
+            0,
+            size_of::<libc::cpu_set_t>(),
+            &processors,
+        ))?;
     }
     super::clear_nice()
 }
@@ -117,14 +150,20 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
 pub(crate) fn fault_of_pipes() -> Option<String> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let mut seen = Vec::new();
-    for (number, wanted) in [(0, OFlag::O_RDONLY), (1, OFlag::O_WRONLY), (2, OFlag::O_WRONLY)] {
+    for (number, wanted) in [
+        (0, OFlag::O_RDONLY),
+        (1, OFlag::O_WRONLY),
+        (2, OFlag::O_WRONLY),
+    ] {
         // SAFETY: borrowed for two calls that fail on a number that is no descriptor.
         let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
-        let anonymous = nix::sys::statfs::fstatfs(fd).is_ok_and(|facts| facts.filesystem_type() == PIPEFS);
+        let anonymous =
+            nix::sys::statfs::fstatfs(fd).is_ok_and(|facts| facts.filesystem_type() == PIPEFS);
         if !anonymous {
             return Some(format!("descriptor {number} is not a pipe"));
         }
-        let mode = fcntl(fd, FcntlArg::F_GETFL).map(|flags| OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE);
+        let mode = fcntl(fd, FcntlArg::F_GETFL)
+            .map(|flags| OFlag::from_bits_truncate(flags) & OFlag::O_ACCMODE);
         if mode != Ok(wanted) {
             return Some(format!("descriptor {number} is the wrong end of a pipe"));
         }
@@ -167,7 +206,13 @@ pub(crate) fn mark(_: &SessionId) -> Result<(), Errno> {
 pub(crate) fn leave_keyring() -> Result<(), Errno> {
     const JOIN_SESSION_KEYRING: c_int = 1;
     // SAFETY: numbers, and no name: the new keyring is nobody else's.
-    let joined = unsafe { libc::syscall(libc::SYS_keyctl, JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>()) };
+    let joined = unsafe {
+        libc::syscall(
+            libc::SYS_keyctl,
+            JOIN_SESSION_KEYRING,
+            std::ptr::null::<libc::c_char>(),
+        )
+    };
     match Errno::result(joined) {
         Ok(_) | Err(Errno::ENOSYS | Errno::EPERM) => Ok(()),
         Err(error) => Err(error),
@@ -183,7 +228,12 @@ pub(crate) fn separate_children() -> Result<(), Errno> {
 /// (netdevice(7)).
 pub(crate) fn raise_loopback() -> Result<(), Errno> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     // SAFETY: an all-zero ifreq is valid; the ioctls take a pointer to a live one, whose name ends with a NUL, and of
     // its union the flags alone are used.
     unsafe {
@@ -191,9 +241,18 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
         for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
             *to = *from as libc::c_char;
         }
-        Errno::result(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &mut request))?;
+        Errno::result(libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCGIFFLAGS,
+            &mut request,
+        ))?;
         request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
-        Errno::result(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut request)).map(drop)
+        Errno::result(libc::ioctl(
+            socket.as_raw_fd(),
+            libc::SIOCSIFFLAGS,
+            &mut request,
+        ))
+        .map(drop)
     }
 }
 

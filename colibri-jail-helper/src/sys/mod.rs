@@ -106,7 +106,11 @@ pub(crate) fn lower_limit(which: Resource, soft: u64, hard: u64) -> Result<(), E
         Err(Errno::EINVAL) if YOUNG.contains(&which) => return Ok(()),
         most => most?,
     };
-    set_limit(which, most.min(soft as libc::rlim_t), most.min(hard as libc::rlim_t))
+    set_limit(
+        which,
+        most.min(soft as libc::rlim_t),
+        most.min(hard as libc::rlim_t),
+    )
 }
 
 /// Sets one limit (setrlimit(2)); `libc` has no common type for resources on Linux and FreeBSD.
@@ -150,15 +154,23 @@ pub(crate) fn signals_of_supervisor() -> Result<(), Errno> {
     use Signal::*;
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
     for signal in [
-        SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGXFSZ,
+        SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGALRM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+        SIGXFSZ,
     ] {
         // SAFETY: ignoring installs no handler.
         unsafe { sigaction(signal, &ignore) }?;
     }
     let awaited: SigSet = [SIGCHLD, SIGTERM].into_iter().collect();
     awaited.thread_block()?;
-    for (signal, handler) in [(SIGCHLD, only_wake as extern "C" fn(c_int)), (SIGTERM, note_end)] {
-        let action = SigAction::new(SigHandler::Handler(handler), SaFlags::empty(), SigSet::empty());
+    for (signal, handler) in [
+        (SIGCHLD, only_wake as extern "C" fn(c_int)),
+        (SIGTERM, note_end),
+    ] {
+        let action = SigAction::new(
+            SigHandler::Handler(handler),
+            SaFlags::empty(),
+            SigSet::empty(),
+        );
         // SAFETY: the handlers do nothing or store into an atomic, which is async-signal-safe.
         unsafe { sigaction(signal, &action) }?;
     }
@@ -189,7 +201,11 @@ pub(crate) fn die_by(number: c_int) -> ! {
 /// Runs `act`, whose system calls fail with EINTR once `most` has passed, and go on failing: nobody parks a program of
 /// root's by not reading what it writes.
 pub(crate) fn within<T>(most: Duration, act: impl FnOnce() -> T) -> Result<T, Errno> {
-    let wake = SigAction::new(SigHandler::Handler(only_wake), SaFlags::empty(), SigSet::empty());
+    let wake = SigAction::new(
+        SigHandler::Handler(only_wake),
+        SaFlags::empty(),
+        SigSet::empty(),
+    );
     // SAFETY: the handler does nothing.
     let before = unsafe { sigaction(Signal::SIGALRM, &wake) }?;
     set_alarm(most, Duration::from_millis(100))?;
@@ -210,7 +226,8 @@ fn set_alarm(first: Duration, then: Duration) -> Result<(), Errno> {
         it_value: time(first),
     };
     // SAFETY: the pointer is to a live itimerval; the old value is not asked for.
-    Errno::result(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) }).map(drop)
+    Errno::result(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) })
+        .map(drop)
 }
 
 /// Gives back what an earlier nice(1) took or gave.

@@ -26,7 +26,9 @@ impl Framing {
         let text = "x".repeat(64);
         let params = format!("\"name\":\"echo__echo\",\"arguments\":{{\"text\":\"{text}\"}}");
         let line = |params: &str| {
-            format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{{params}}}}}")
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":{{{params}}}}}"
+            )
         };
         match self {
             Framing::Lines => line(&params) + "\n",
@@ -50,13 +52,18 @@ impl Framing {
         let answer = match self {
             Framing::Lines => text.ends_with('\n').then_some(text),
             Framing::Http => text.split_once("\r\n\r\n").and_then(|(head, body)| {
-                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length = head
+                    .lines()
+                    .find_map(|line| line.strip_prefix("content-length: "));
                 length
                     .is_some_and(|length| body.len().to_string() == length)
                     .then_some(body)
             }),
         };
-        assert!(answer.is_none_or(|answer| answer.contains("xxx\"}]")), "{text}");
+        assert!(
+            answer.is_none_or(|answer| answer.contains("xxx\"}]")),
+            "{text}"
+        );
         answer.is_some()
     }
 }

@@ -12,7 +12,11 @@ pub(crate) fn open(directory: &Path, command: &[String]) -> (Daemon, PathBuf) {
     let agent = r#""agents":{"still":{"command":"/bin/sh","args":["-c","while :; do sleep 1; done"],"stdin":"null",
         "events":"claude","tools":{"echo":{"allow":["ech*"],"confirm":["write_*"],"deny":["delete_*"]}}}}"#;
     let servers = servers.strip_suffix('}').expect("an object");
-    std::fs::write(directory.join("registry.json"), format!("{servers},{agent}}}")).expect("registry");
+    std::fs::write(
+        directory.join("registry.json"),
+        format!("{servers},{agent}}}"),
+    )
+    .expect("registry");
     let daemon = Daemon::start_with(directory, "door", command, &["--write"]);
     let mut operator = connect(&daemon.socket);
     operator.write_all(INITIALIZE.as_bytes()).expect("write");

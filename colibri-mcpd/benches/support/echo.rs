@@ -12,7 +12,10 @@ pub(crate) fn echo_server(tools: &str, before: fn()) {
     let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
     let mut output = io::stdout().lock();
     let (mut line, mut answers) = (Vec::new(), Vec::new());
-    while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+    while input
+        .read_until(b'\n', &mut line)
+        .is_ok_and(|read| read > 0)
+    {
         let text = std::str::from_utf8(&line).unwrap_or_default();
         let id = id_of(text).unwrap_or("null");
         let result = if text.contains("\"method\":\"initialize\"") {
@@ -37,7 +40,11 @@ pub(crate) fn echo_server(tools: &str, before: fn()) {
         }
         line.clear();
         if !input.buffer().contains(&b'\n') {
-            if output.write_all(&answers).and_then(|()| output.flush()).is_err() {
+            if output
+                .write_all(&answers)
+                .and_then(|()| output.flush())
+                .is_err()
+            {
                 return;
             }
             answers.clear();

@@ -43,13 +43,21 @@ fn daemon_without_trail(arguments: &[String]) {
     let results = Results::open(&config.state_dir, sources.1.clients.limits()).expect("results");
     let results = Arc::new(results);
     let runtime = colibri_mcpd::run::runtime().expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, sources, Recorder::Off, results)) {
+    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(
+        config,
+        sources,
+        Recorder::Off,
+        results,
+    )) {
         eprintln!("{message}");
     }
 }
 
 pub(crate) fn registry() -> String {
-    let program = std::env::current_exe().expect("own path").display().to_string();
+    let program = std::env::current_exe()
+        .expect("own path")
+        .display()
+        .to_string();
     format!(
         "{{\"servers\":{{\"echo\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"]}},\
          \"fresh\":{{\"command\":\"{program}\",\"args\":[\"echo-server\"],\"isolation\":\"call\"}}}}}}"
@@ -80,14 +88,24 @@ impl Daemon {
         Daemon::start_with(directory, name, command, &[])
     }
 
-    pub(crate) fn start_with(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+    pub(crate) fn start_with(
+        directory: &Path,
+        name: &str,
+        command: &[String],
+        more: &[&str],
+    ) -> Daemon {
         let daemon = Daemon::unused(directory, name, command, more);
         daemon.look();
         daemon
     }
 
     /// One that has answered its first message.
-    pub(crate) fn unused(directory: &Path, name: &str, command: &[String], more: &[&str]) -> Daemon {
+    pub(crate) fn unused(
+        directory: &Path,
+        name: &str,
+        command: &[String],
+        more: &[&str],
+    ) -> Daemon {
         let socket = directory.join(format!("{name}.sock"));
         let state_dir = directory.join(format!("state-{name}"));
         std::fs::create_dir(&state_dir).expect("a state directory");
@@ -118,7 +136,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
         let _ = self.child.wait();
     }
 }

@@ -95,7 +95,11 @@ fn start() -> (Child, u16) {
         .spawn()
         .expect("start the server");
     let mut port = [0; 2];
-    let said = server.stdout.as_mut().expect("stdout").read_exact(&mut port);
+    let said = server
+        .stdout
+        .as_mut()
+        .expect("stdout")
+        .read_exact(&mut port);
     said.expect("its port");
     (server, u16::from_be_bytes(port))
 }
@@ -150,9 +154,9 @@ fn answer(mut stream: TcpStream) {
 }
 
 fn answered(request: &str) -> String {
-    let id = request
-        .split_once("\"id\":")
-        .map_or("null", |(_, rest)| rest.split([',', '}']).next().unwrap_or("null"));
+    let id = request.split_once("\"id\":").map_or("null", |(_, rest)| {
+        rest.split([',', '}']).next().unwrap_or("null")
+    });
     let result = if request.contains("\"server/discover\"") {
         r#""supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private""#
     } else if request.contains("\"tools/list\"") {
@@ -160,5 +164,7 @@ fn answered(request: &str) -> String {
     } else {
         r#""content":[{"type":"text","text":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}]"#
     };
-    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"resultType\":\"complete\",{result}}}}}")
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"resultType\":\"complete\",{result}}}}}"
+    )
 }

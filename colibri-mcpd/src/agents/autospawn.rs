@@ -52,14 +52,19 @@ impl AgentDirectory for AgentRoster {
         let write = self.parts.rules.gates.load().is_open(Gate::Write);
         let entries = self.entries();
         let mut sessions = self.sessions();
-        let known = entries.iter().filter(|(_, agent)| self.refusal(agent).is_none());
+        let known = entries
+            .iter()
+            .filter(|(_, agent)| self.refusal(agent).is_none());
         let candidates = known.filter_map(|(id, agent)| {
             let sessions = sessions.remove(id).unwrap_or_default();
             let named = is_user(&agent.entry, person);
             if !named && !sessions.iter().any(|(_, uid)| *uid == person) {
                 return None;
             }
-            let failed = self.failed_starts().get(id).is_some_and(|at| at.elapsed() < AGAIN);
+            let failed = self
+                .failed_starts()
+                .get(id)
+                .is_some_and(|at| at.elapsed() < AGAIN);
             let may = !failed && self.parts.autospawn && write && named && agent.entry.autospawn;
             let free = agent.entry.max.saturating_sub(sessions.len() as u32);
             Some(Candidate {
@@ -76,7 +81,10 @@ impl AgentDirectory for AgentRoster {
         let (entries, sessions) = (self.entries(), self.sessions());
         let mut free = 0_u32;
         let mut agents = serde_json::Map::new();
-        for (id, agent) in entries.iter().filter(|(_, agent)| self.refusal(agent).is_none()) {
+        for (id, agent) in entries
+            .iter()
+            .filter(|(_, agent)| self.refusal(agent).is_none())
+        {
             agents.insert(id.clone(), agent.entry.capabilities.clone().into());
             let running = sessions.get(id).map_or(0, Vec::len) as u32;
             let may = self.parts.autospawn && agent.entry.autospawn;

@@ -170,10 +170,13 @@ impl Instance {
         known.ended = Some(SystemTime::now());
         let said = known.told.state;
         let (state, reason) = match &ending {
-            None if exit == ServerExit::Status(0) && said != AgentState::Error => (AgentState::Done, None),
+            None if exit == ServerExit::Status(0) && said != AgentState::Error => {
+                (AgentState::Done, None)
+            }
             None if exit == ServerExit::Status(0) => (AgentState::Error, None),
             None => {
-                let wrote = wrote.map(|wrote| format!("; on standard error: {}", brief_end(&wrote, 500)));
+                let wrote =
+                    wrote.map(|wrote| format!("; on standard error: {}", brief_end(&wrote, 500)));
                 let ended = match exit {
                     ServerExit::Status(_) => format!("it ended with {exit}"),
                     _ => exit.to_string(),
@@ -210,10 +213,16 @@ impl Instance {
         };
         let quiet_since = known.last_event.map_or(self.started.0, |(at, _)| at);
         let stalled = runs && quiet_since.elapsed() >= self.entry.stall_after;
-        let mut reasons: Vec<String> = known.reason.iter().chain(&known.told.reason).cloned().collect();
+        let mut reasons: Vec<String> = known
+            .reason
+            .iter()
+            .chain(&known.told.reason)
+            .cloned()
+            .collect();
         if runs {
             if waiting > 0 {
-                reasons.push("a call waits for approval: colibri-mcp approvals shows it".to_owned());
+                reasons
+                    .push("a call waits for approval: colibri-mcp approvals shows it".to_owned());
             }
             if let Some(why) = self.ending() {
                 reasons.push(format!("it is being ended ({})", why.reason()));

@@ -57,7 +57,9 @@ impl Life {
         };
         let mut writing = Box::pin(fed(stdin, self.prompt));
         let mut spent = Box::pin(sleep_until(
-            instance.deadline().unwrap_or_else(|| Instant::now() + NEVER),
+            instance
+                .deadline()
+                .unwrap_or_else(|| Instant::now() + NEVER),
         ));
         let mut open = true;
         let mut exit = None;
@@ -107,7 +109,8 @@ impl Life {
         let _ = timeout(LAST_WORDS, log).await;
         instance.ended(
             exit,
-            self.excerpt.get(&|text| secrets.redactor().redact(text).into_owned()),
+            self.excerpt
+                .get(&|text| secrets.redactor().redact(text).into_owned()),
         );
         hex(&ear.hash.finalize())
     }
@@ -151,7 +154,12 @@ impl Ear {
                 let now = SystemTime::now();
                 known.last_event = Some((Instant::now(), now));
                 line_of(&mut lines, known.events, now, &known.told, event.text());
-                if instance.entry.budget.events.is_some_and(|most| known.events >= most) {
+                if instance
+                    .entry
+                    .budget
+                    .events
+                    .is_some_and(|most| known.events >= most)
+                {
                     instance.end(Ending::Spent(format!("{} events", known.events)));
                     break;
                 }
@@ -160,7 +168,9 @@ impl Ear {
                 known.unkept = known.events;
             }
             // Who works on one thing over its standard input waits there for the next.
-            if instance.entry.stdin == colibri_registry::Stdin::Pipe && known.told.state == AgentState::Done {
+            if instance.entry.stdin == colibri_registry::Stdin::Pipe
+                && known.told.state == AgentState::Done
+            {
                 instance.end(Ending::Done);
             }
         });
@@ -171,7 +181,9 @@ impl Ear {
 /// An event as it is kept: `{"n":…,"at":…,"state":…,"event":…}`.
 fn line_of(out: &mut Vec<u8>, n: u64, at: SystemTime, told: &AgentReport, event: &str) {
     let (at, state) = (milliseconds(at), told.state);
-    out.extend_from_slice(format!("{{\"n\":{n},\"at\":{at},\"state\":\"{state}\",\"event\":").as_bytes());
+    out.extend_from_slice(
+        format!("{{\"n\":{n},\"at\":{at},\"state\":\"{state}\",\"event\":").as_bytes(),
+    );
     out.extend_from_slice(event.as_bytes());
     out.extend_from_slice(b"}\n");
 }

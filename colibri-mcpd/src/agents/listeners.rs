@@ -19,7 +19,11 @@ pub trait Doors: Send + Sync {
     ///
     /// # Errors
     /// What the system says.
-    fn open(&self, door: Arc<AgentSocket>, person: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)>;
+    fn open(
+        &self,
+        door: Arc<AgentSocket>,
+        person: Caller,
+    ) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)>;
 }
 
 /// Makes model relays.

@@ -74,7 +74,9 @@ mod tests {
     #[test]
     fn a_prompt_becomes_a_task_and_a_task_one_line() {
         let new = task_of("Fix the build.\nIt fails on arm.", 7).unwrap();
-        assert!(task_of(" \n", 7).is_err() && task_of(&"x".repeat(MAX_DESCRIPTION + 1), 7).is_err());
+        assert!(
+            task_of(" \n", 7).is_err() && task_of(&"x".repeat(MAX_DESCRIPTION + 1), 7).is_err()
+        );
         assert_eq!(
             (new.title.as_str(), new.created_by, new.status),
             ("Fix the build.", 7, TaskStatus::Queued)
@@ -98,7 +100,10 @@ mod tests {
             (&json!("prompt"), &json!("0123456789abcdef"))
         );
         let message = read["message"].as_str().unwrap();
-        assert!(message.starts_with("Fix the build.\nIt fails on arm.\n"), "{message}");
+        assert!(
+            message.starts_with("Fix the build.\nIt fails on arm.\n"),
+            "{message}"
+        );
         assert!(
             message.contains("task 12:") && message.contains("colibri_finish_task"),
             "{message}"
@@ -109,6 +114,10 @@ mod tests {
             "{others}"
         );
         let next = prompt_line("0", 7, None);
-        assert!(String::from_utf8(next).unwrap().contains("colibri_next_task"));
+        assert!(
+            String::from_utf8(next)
+                .unwrap()
+                .contains("colibri_next_task")
+        );
     }
 }

@@ -38,7 +38,10 @@ impl AgentRecordStore {
     /// What the system says.
     pub(super) fn open(state_dir: &Path) -> io::Result<AgentRecordStore> {
         let directory = state_dir.join("agents");
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&directory)?;
         let reserve = Reserve::of(state_dir);
         Ok(AgentRecordStore { directory, reserve })
     }
@@ -97,7 +100,10 @@ impl AgentRecordStore {
         for path in [self.events(session), self.facts(session)] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    warn!("cannot delete a record of agents: {}: {error}", path.display());
+                    warn!(
+                        "cannot delete a record of agents: {}: {error}",
+                        path.display()
+                    );
                 }
                 _ => {}
             }
@@ -131,7 +137,10 @@ impl AgentRecordStore {
             (all, count) = (all - length, count - 1);
             missing = missing.saturating_sub(length);
             if let Err(error) = fs::remove_file(&path) {
-                warn!("cannot delete a record of agents: {}: {error}", path.display());
+                warn!(
+                    "cannot delete a record of agents: {}: {error}",
+                    path.display()
+                );
             }
         }
     }
@@ -157,9 +166,14 @@ impl EventFileWriter {
             return false;
         };
         let written = match self.reserve.missing(&self.directory, more, Use::Stored) {
-            _ if length > MAX_FILE => Err(io::Error::other(format!("there are {} MiB of them", MAX_FILE >> 20))),
+            _ if length > MAX_FILE => Err(io::Error::other(format!(
+                "there are {} MiB of them",
+                MAX_FILE >> 20
+            ))),
             0 => file.write_all(lines),
-            _ => Err(io::Error::other("what is left on the disk is reserved for the trail")),
+            _ => Err(io::Error::other(
+                "what is left on the disk is reserved for the trail",
+            )),
         };
         if let Err(error) = written {
             warn!(
@@ -227,7 +241,8 @@ mod tests {
         let begin = SystemTime::now() - Duration::from_secs(86_400);
         for n in 0..MAX_FILES + 20 {
             let file = File::create(shelf.events(&format!("{n:016x}"))).unwrap();
-            file.set_modified(begin + Duration::from_secs(n as u64)).unwrap();
+            file.set_modified(begin + Duration::from_secs(n as u64))
+                .unwrap();
         }
         let running = format!("{:016x}", 3);
         shelf.tidy(|session| session == running);

@@ -73,9 +73,13 @@ impl AgentReport {
 
 fn fits(event: Json<'_>, shape: &LineShape) -> bool {
     shape.0.iter().all(|(path, wanted)| {
-        let Some(value) = at(event, path) else { return false };
+        let Some(value) = at(event, path) else {
+            return false;
+        };
         match wanted {
-            MemberPattern::Text(pattern) => value.as_str().is_some_and(|text| pattern.matches(&text)),
+            MemberPattern::Text(pattern) => {
+                value.as_str().is_some_and(|text| pattern.matches(&text))
+            }
             MemberPattern::Flag(flag) => value.as_bool() == Some(*flag),
         }
     })
@@ -108,7 +112,10 @@ mod tests {
     fn told(kind: &str, lines: &[&str]) -> (Vec<AgentState>, AgentReport) {
         let text = format!(r#"{{"agents":{{"a":{{"command":"/a","events":{kind}}}}}}}"#);
         let mut told = AgentReport::default();
-        let kind = parse(text.as_bytes(), "r").unwrap().agents["a"].events.clone().unwrap();
+        let kind = parse(text.as_bytes(), "r").unwrap().agents["a"]
+            .events
+            .clone()
+            .unwrap();
         let states = lines.iter().map(|line| {
             told.hear(event(line.as_bytes()).unwrap(), &kind);
             told.state
@@ -120,8 +127,7 @@ mod tests {
 
     #[test]
     fn claude_is_understood() {
-        let init =
-            r#"{"type":"system","subtype":"init","cwd":"/w","session_id":"5f0c","tools":["Bash"],"mcp_servers":[]}"#;
+        let init = r#"{"type":"system","subtype":"init","cwd":"/w","session_id":"5f0c","tools":["Bash"],"mcp_servers":[]}"#;
         let (states, all) = told(
             "\"claude\"",
             &[
@@ -134,14 +140,17 @@ mod tests {
             ],
         );
         assert_eq!(states, [Idle, Working, Working, Working, Working, Done]);
-        assert_eq!((all.session_id.as_deref(), all.reason), (Some("5f0c"), None));
+        assert_eq!(
+            (all.session_id.as_deref(), all.reason),
+            (Some("5f0c"), None)
+        );
         // Whatever its subtype says: a program that was refused by its model says success.
-        let failed =
-            r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"5f0c"}"#;
+        let failed = r#"{"type":"result","subtype":"success","is_error":true,"result":"Invalid API key","session_id":"5f0c"}"#;
         let (states, all) = told("\"claude\"", &[init, failed]);
         assert_eq!(states, [Idle, Error]);
         assert_eq!(all.reason.as_deref(), Some("Invalid API key"));
-        let limit = r#"{"type":"result","subtype":"error_max_turns","is_error":true,"session_id":"5f0c"}"#;
+        let limit =
+            r#"{"type":"result","subtype":"error_max_turns","is_error":true,"session_id":"5f0c"}"#;
         assert_eq!(
             told("\"claude\"", &[limit]).1.reason.as_deref(),
             Some("error_max_turns")
@@ -162,12 +171,18 @@ mod tests {
             ],
         );
         assert_eq!(states, [Idle, Working, Working, Error, Working, Done]);
-        assert_eq!((all.session_id.as_deref(), all.reason), (Some("0199a213-81c0"), None));
+        assert_eq!(
+            (all.session_id.as_deref(), all.reason),
+            (Some("0199a213-81c0"), None)
+        );
         let (states, all) = told(
             "\"codex\"",
             &[r#"{"type":"turn.failed","error":{"message":"stream ended"}}"#],
         );
-        assert_eq!((states, all.reason.as_deref()), (vec![Error], Some("stream ended")));
+        assert_eq!(
+            (states, all.reason.as_deref()),
+            (vec![Error], Some("stream ended"))
+        );
     }
 
     #[test]
@@ -186,7 +201,10 @@ mod tests {
         assert_eq!(all.session_id.as_deref(), Some("g1"));
         let failed = r#"{"type":"result","status":"error","error":{"type":"x","message":"quota"}}"#;
         let (states, all) = told("\"gemini\"", &[failed]);
-        assert_eq!((states, all.reason.as_deref()), (vec![Error], Some("quota")));
+        assert_eq!(
+            (states, all.reason.as_deref()),
+            (vec![Error], Some("quota"))
+        );
     }
 
     #[test]
@@ -204,14 +222,25 @@ mod tests {
         assert_eq!(all.session_id.as_deref(), Some("ses_1"));
         let failed = r#"{"type":"error","sessionID":"s","error":{"name":"APIError","data":{"message":"no key"}}}"#;
         let (states, all) = told("\"opencode\"", &[failed]);
-        assert_eq!((states, all.reason.as_deref()), (vec![Error], Some("no key")));
+        assert_eq!(
+            (states, all.reason.as_deref()),
+            (vec![Error], Some("no key"))
+        );
     }
 
     #[test]
     fn pi_and_zot_are_understood() {
         for (kind, first, id) in [
-            ("\"pi\"", r#"{"type":"session","version":3,"id":"p1","cwd":"/w"}"#, "p1"),
-            ("\"zot\"", r#"{"type":"session_started","session_id":"z1"}"#, "z1"),
+            (
+                "\"pi\"",
+                r#"{"type":"session","version":3,"id":"p1","cwd":"/w"}"#,
+                "p1",
+            ),
+            (
+                "\"zot\"",
+                r#"{"type":"session_started","session_id":"z1"}"#,
+                "z1",
+            ),
         ] {
             let (states, all) = told(
                 kind,
@@ -230,7 +259,10 @@ mod tests {
             );
             let all_working = [Working; 5];
             assert_eq!(states[..3], [Idle; 3]);
-            assert_eq!((&states[3..8], &states[8..]), (&all_working[..], &[Done, Error][..]));
+            assert_eq!(
+                (&states[3..8], &states[8..]),
+                (&all_working[..], &[Done, Error][..])
+            );
             assert_eq!(
                 (all.session_id.as_deref(), all.reason.as_deref()),
                 (Some(id), Some("broken"))
@@ -251,7 +283,10 @@ mod tests {
             r#"{"kind":7}"#,
         ];
         let (states, all) = told(table, &lines);
-        assert_eq!(states, [Working, AgentState::Blocked, Done, Error, Working, Working]);
+        assert_eq!(
+            states,
+            [Working, AgentState::Blocked, Done, Error, Working, Working]
+        );
         assert_eq!(all.session_id.as_deref(), Some("r"));
     }
 

@@ -100,7 +100,10 @@ pub(super) struct AgentPlace {
 impl Drop for AgentPlace {
     fn drop(&mut self) {
         let mut instances = self.agents.instances.lock();
-        let instance = instances.running.remove(&self.session).and_then(|slot| slot.instance);
+        let instance = instances
+            .running
+            .remove(&self.session)
+            .and_then(|slot| slot.instance);
         if let Some(instance) = instance {
             let ended = instance.view(None);
             instances.ended.push(ended);
@@ -122,7 +125,10 @@ impl AgentRoster {
         let shelf = AgentRecordStore::open(&parts.state_dir)?;
         let mut ended = shelf.recall();
         let mut were_left = BTreeSet::new();
-        for instance in ended.iter_mut().filter(|instance| instance.ended_at.is_none()) {
+        for instance in ended
+            .iter_mut()
+            .filter(|instance| instance.ended_at.is_none())
+        {
             left(instance, &parts.recorder, &shelf);
             were_left.insert(instance.id.clone());
         }
@@ -154,7 +160,10 @@ impl AgentRoster {
     pub fn load(&self, loaded: &LoadedRegistry) {
         for (id, agent) in &loaded.agents {
             if let Some(why) = &agent.refusal {
-                warn!(agent = id, "this agent is refused and cannot be started: {why}");
+                warn!(
+                    agent = id,
+                    "this agent is refused and cannot be started: {why}"
+                );
             }
         }
         self.entries.store(Arc::new(loaded.agents.clone()));
@@ -197,7 +206,10 @@ impl AgentRoster {
     /// The instances that run.
     pub fn running(&self) -> Vec<Arc<Instance>> {
         let instances = self.instances.lock();
-        let running = instances.running.values().filter_map(|slot| slot.instance.clone());
+        let running = instances
+            .running
+            .values()
+            .filter_map(|slot| slot.instance.clone());
         running.collect()
     }
 
@@ -236,7 +248,10 @@ impl AgentRoster {
     /// The instances that this caller may see: those that run first, the newest first.
     pub fn list(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
         let instances = self.instances.lock();
-        let running = instances.running.values().filter_map(|slot| slot.instance.as_ref());
+        let running = instances
+            .running
+            .values()
+            .filter_map(|slot| slot.instance.as_ref());
         let mut list: Vec<_> = running.map(|instance| self.view(instance)).collect();
         list.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
         list.extend(instances.ended.iter().rev().cloned());
@@ -251,7 +266,11 @@ impl AgentRoster {
             Some(instance) => self.view(&instance),
             None => {
                 let instances = self.instances.lock();
-                instances.ended.iter().find(|ended| ended.id == session)?.clone()
+                instances
+                    .ended
+                    .iter()
+                    .find(|ended| ended.id == session)?
+                    .clone()
             }
         };
         (operator || found.uid == uid).then_some(found)
@@ -262,7 +281,11 @@ impl AgentRoster {
         let Some(fleet) = self.parts.store.fleet() else {
             return String::new();
         };
-        let mut shown: Vec<_> = self.running().iter().map(|instance| self.view(instance)).collect();
+        let mut shown: Vec<_> = self
+            .running()
+            .iter()
+            .map(|instance| self.view(instance))
+            .collect();
         shown.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
         shown.truncate(MAX_SHOWN);
         for instance in &mut shown {
@@ -292,7 +315,12 @@ impl AgentRoster {
     }
 
     /// The reason for which an instance is not this caller's to see or stop here. It waits for the database.
-    pub(crate) fn missing_instance(&self, session: &str, (uid, operator): (u32, bool), command: &str) -> String {
+    pub(crate) fn missing_instance(
+        &self,
+        session: &str,
+        (uid, operator): (u32, bool),
+        command: &str,
+    ) -> String {
         let elsewhere = self.elsewhere(uid, operator);
         let found = elsewhere.iter().find(|instance| instance.id == session);
         let session = colibri_text::brief(session, 40);
@@ -301,7 +329,9 @@ impl AgentRoster {
                 "the instance {session} runs on the host {host}: ssh {host} colibri-mcp agent {command} {session}"
             ),
             None => {
-                format!("there is no instance {session} of yours: colibri-mcp agent list shows those there are")
+                format!(
+                    "there is no instance {session} of yours: colibri-mcp agent list shows those there are"
+                )
             }
         }
     }
@@ -314,7 +344,11 @@ impl AgentRoster {
     /// An instance as it is now.
     pub fn view(&self, instance: &Instance) -> AgentInstance {
         let entries = self.entries.load();
-        instance.view(entries.get(&*instance.door.agent).map(|agent| &*agent.entry))
+        instance.view(
+            entries
+                .get(&*instance.door.agent)
+                .map(|agent| &*agent.entry),
+        )
     }
 
     /// The events of an instance as they are kept.
@@ -355,7 +389,11 @@ impl AgentRoster {
         if instances.closed {
             bail!("the daemon is ending and starts no agents");
         }
-        let running = instances.running.values().filter(|slot| *slot.agent == *id).count();
+        let running = instances
+            .running
+            .values()
+            .filter(|slot| *slot.agent == *id)
+            .count();
         if running >= entry.max as usize {
             bail!(
                 "{id} is not started: {} of it run already, and \"max\" of its entry is {}: stop one, or wait until one ends",
@@ -385,7 +423,10 @@ impl AgentRoster {
     pub fn stop(&self, session: &str, by: u32, operator: bool) -> anyhow::Result<AgentInstance> {
         let unknown = || self.missing_instance(session, (by, operator), "stop");
         let seen = self.one(session, by, operator).with_context(unknown)?;
-        let Some(instance) = self.instance(session).filter(|instance| !instance.has_ended()) else {
+        let Some(instance) = self
+            .instance(session)
+            .filter(|instance| !instance.has_ended())
+        else {
             return Ok(seen);
         };
         if let Err(error) = self.parts.recorder.event(TrailEvent::AgentStopped {
@@ -410,7 +451,9 @@ impl AgentRoster {
             instance.end(Ending::Daemon);
         }
         let mut count = self.count.subscribe();
-        timeout(within, count.wait_for(|count| *count == 0)).await.is_ok()
+        timeout(within, count.wait_for(|count| *count == 0))
+            .await
+            .is_ok()
     }
 
     /// Ends the instances whose lease is over.
@@ -438,7 +481,9 @@ impl AgentRoster {
 
     /// The number of running instances whose jail has an unbounded mount: of all, or of those that run for this user.
     pub fn unbounded(&self, uid: Option<u32>) -> u64 {
-        self.running_for(uid).filter(|instance| instance.unbounded).count() as u64
+        self.running_for(uid)
+            .filter(|instance| instance.unbounded)
+            .count() as u64
     }
 
     fn running_for(&self, uid: Option<u32>) -> impl Iterator<Item = AgentInstance> {
@@ -492,6 +537,8 @@ pub(super) fn is_user(entry: &AgentEntry, uid: u32) -> bool {
 }
 
 fn is_where_jails_look(socket: &Path) -> bool {
-    let directory = socket.parent().and_then(|directory| directory.canonicalize().ok());
+    let directory = socket
+        .parent()
+        .and_then(|directory| directory.canonicalize().ok());
     directory.is_some() && directory == SERVICE.socket_directory().canonicalize().ok()
 }

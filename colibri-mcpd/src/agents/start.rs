@@ -80,8 +80,9 @@ impl AgentRoster {
         let (agents, agent) = (self.clone(), id.to_owned());
         // The board waits for the disk: not on a thread that serves clients.
         let begun = tokio::task::spawn_blocking(move || agents.begin(&agent, order, work)).await;
-        let begun =
-            begun.with_context(|| format!("{id} is not started: the start broke off, or the daemon ends"))??;
+        let begun = begun.with_context(|| {
+            format!("{id} is not started: the start broke off, or the daemon ends")
+        })??;
         self.clone().start(begun, doors).await
     }
 
@@ -108,8 +109,9 @@ impl AgentRoster {
             AgentWork::Prompt(prompt) => Some(task_of(prompt, person.uid)?),
             _ => None,
         };
-        let session = session_id()
-            .with_context(|| format!("{id} is not started: the system has no random number for its session"))?;
+        let session = session_id().with_context(|| {
+            format!("{id} is not started: the system has no random number for its session")
+        })?;
         let place = self.take_place(id, &session, (&agent.entry, person.uid))?;
         let board = &self.board;
         let groups = agent
@@ -144,7 +146,11 @@ impl AgentRoster {
         doors: &dyn Doors,
     ) -> anyhow::Result<Arc<Instance>> {
         let (session, order) = (begun.session.clone(), begun.order);
-        let made = begun.task.as_ref().filter(|_| begun.prompted).map(|task| task.id);
+        let made = begun
+            .task
+            .as_ref()
+            .filter(|_| begun.prompted)
+            .map(|task| task.id);
         let agent = begun.agent.to_string();
         let started = self.clone().start_process(begun, doors).await;
         if started.is_ok() {
@@ -204,12 +210,18 @@ impl AgentRoster {
         let (directory, opened) = self.open_ways(doors, &door, &entry, order.person)?;
         let spec = self.launch_spec(&door, &entry, &directory)?;
         let jail = entry.command.jail.as_ref();
-        let jail = jail.map(|jail| jail.name.clone().unwrap_or_else(|| format!("colibri-{session}")));
-        let prompt = (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, uid, task.as_ref()));
+        let jail = jail.map(|jail| {
+            jail.name
+                .clone()
+                .unwrap_or_else(|| format!("colibri-{session}"))
+        });
+        let prompt =
+            (entry.stdin == Stdin::Pipe).then(|| prompt_line(&session, uid, task.as_ref()));
         let instance = Instance::new(door, entry, uid, task.map(|task| task.id), jail);
         let instance = Arc::new(instance);
         let writer = self.shelf.writer(&session);
-        let writer = writer.with_context(|| format!("{id} is not started: its events cannot be kept"))?;
+        let writer =
+            writer.with_context(|| format!("{id} is not started: its events cannot be kept"))?;
         self.record_start(&instance, order)
             .inspect_err(|_| self.shelf.forget(&session))?;
         // Before it runs: whatever becomes of this daemon, the next one knows of it.
@@ -290,7 +302,9 @@ impl AgentRoster {
                     "the record of an instance could not be saved: {error}"
                 );
             }
-            agents.shelf.tidy(|session| agents.instance(session).is_some());
+            agents
+                .shelf
+                .tidy(|session| agents.instance(session).is_some());
             info!(
                 agent = seen.agent,
                 session = seen.id,
@@ -325,18 +339,24 @@ impl AgentRoster {
             made.with_context(|| format!("{id} is not started: its agent socket cannot be made"))?;
         let mut opened = vec![open];
         if entry.model.is_some() {
-            let relay = self
-                .parts
-                .models
-                .open(&directory.join("model.sock"), entry, door.clone(), person);
-            opened
-                .push(relay.with_context(|| format!("{id} is not started: the relay to its model cannot be opened"))?);
+            let relay =
+                self.parts
+                    .models
+                    .open(&directory.join("model.sock"), entry, door.clone(), person);
+            opened.push(relay.with_context(|| {
+                format!("{id} is not started: the relay to its model cannot be opened")
+            })?);
         }
         Ok((directory, opened))
     }
 
     /// The process to start.
-    fn launch_spec(&self, door: &AgentSocket, entry: &AgentEntry, directory: &Path) -> anyhow::Result<LaunchSpec> {
+    fn launch_spec(
+        &self,
+        door: &AgentSocket,
+        entry: &AgentEntry,
+        directory: &Path,
+    ) -> anyhow::Result<LaunchSpec> {
         let command: &StdioCommand = &entry.command;
         if command.jail.is_some() {
             return Ok(LaunchSpec::Jailed(JailConfig {
@@ -375,7 +395,9 @@ impl AgentRoster {
             agent,
             session,
             person: instance.uid,
-            by: order.by.map_or(Detail::Text("daemon"), |by| Detail::Number(by.into())),
+            by: order
+                .by
+                .map_or(Detail::Text("daemon"), |by| Detail::Number(by.into())),
             task: instance.task,
             jail: instance.jail.as_deref(),
         });
@@ -397,7 +419,10 @@ impl AgentRoster {
             tokens_in: Some(seen.tokens_in),
             tokens_out: Some(seen.tokens_out),
         }) {
-            error!(session = seen.id, "the end of an instance is not in the trail: {error}");
+            error!(
+                session = seen.id,
+                "the end of an instance is not in the trail: {error}"
+            );
         }
         // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
         let results = self.parts.results.clone();

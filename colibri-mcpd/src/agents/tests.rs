@@ -8,13 +8,17 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use colibri_api::paths::SERVICE;
 use colibri_api::{AgentInstance, AgentState, NewTask, TaskStatus};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, duplex};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, duplex,
+};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard, Models};
 use crate::board::BoardActor;
-use crate::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use crate::confine::{
+    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
+};
 use crate::policy::{Caller, Clients, Gates};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent, parse};
@@ -83,7 +87,11 @@ struct Opened;
 impl ListenGuard for Opened {}
 
 impl Doors for Closed {
-    fn open(&self, _: Arc<AgentSocket>, _: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
+    fn open(
+        &self,
+        _: Arc<AgentSocket>,
+        _: Caller,
+    ) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
         Ok((Path::new("/doors/x").into(), Box::new(Opened)))
     }
 }
@@ -103,16 +111,30 @@ fn rules() -> Arc<CallRules> {
 
 /// No models.
 impl Models for Closed {
-    fn open(&self, _: &Path, _: &Arc<AgentEntry>, _: Arc<AgentSocket>, _: Caller) -> io::Result<Box<dyn ListenGuard>> {
+    fn open(
+        &self,
+        _: &Path,
+        _: &Arc<AgentEntry>,
+        _: Arc<AgentSocket>,
+        _: Caller,
+    ) -> io::Result<Box<dyn ListenGuard>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 }
 
 fn registry(keys: &str) -> LoadedRegistry {
-    let text = format!(r#"{{"agents":{{"a":{{"command":"/bin/a","events":"codex","users":["7"]{keys}}}}}}}"#);
+    let text = format!(
+        r#"{{"agents":{{"a":{{"command":"/bin/a","events":"codex","users":["7"]{keys}}}}}}}"#
+    );
     let entry = |(id, entry)| {
         let entry = Arc::new(entry);
-        (id, RegisteredAgent { entry, refusal: None })
+        (
+            id,
+            RegisteredAgent {
+                entry,
+                refusal: None,
+            },
+        )
     };
     LoadedRegistry {
         agents: parse(text.as_bytes(), "r")
@@ -164,7 +186,11 @@ impl World {
         }
     }
 
-    async fn spawn<F>(&self, work: AgentWork, acts: impl FnOnce(Wires) -> F + Send + 'static) -> anyhow::Result<String>
+    async fn spawn<F>(
+        &self,
+        work: AgentWork,
+        acts: impl FnOnce(Wires) -> F + Send + 'static,
+    ) -> anyhow::Result<String>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -223,7 +249,11 @@ impl World {
             if lines.is_empty() {
                 return all;
             }
-            all.extend(lines.into_iter().map(|line| String::from_utf8(line).unwrap()));
+            all.extend(
+                lines
+                    .into_iter()
+                    .map(|line| String::from_utf8(line).unwrap()),
+            );
         }
     }
 }
@@ -253,8 +283,14 @@ async fn the_exit_of_the_process_decides_last() {
             Some("it ended with exit status 1; on standard error: words; its last error: no key"),
         ),
     ] {
-        let seen = world.wrote(wrote.as_bytes(), ServerExit::Status(exit)).await;
-        assert_eq!((seen.state, seen.reason.as_deref()), (state, reason), "{wrote} {exit}");
+        let seen = world
+            .wrote(wrote.as_bytes(), ServerExit::Status(exit))
+            .await;
+        assert_eq!(
+            (seen.state, seen.reason.as_deref()),
+            (state, reason),
+            "{wrote} {exit}"
+        );
         assert_eq!(seen.attention, state == AgentState::Error);
     }
 }
@@ -275,7 +311,9 @@ async fn what_is_no_event_is_counted_and_passed_over() {
     assert_eq!(seen.session_id.as_deref(), Some("t"));
     let kept = world.kept(&seen.id);
     assert!(kept[0].starts_with("{\"n\":1,\"at\":"), "{kept:?}");
-    assert!(kept[0].ends_with(",\"state\":\"idle\",\"event\":{\"type\":\"thread.started\",\"thread_id\":\"t\"}}"));
+    assert!(kept[0].ends_with(
+        ",\"state\":\"idle\",\"event\":{\"type\":\"thread.started\",\"thread_id\":\"t\"}}"
+    ));
     assert_eq!(kept.len(), 2);
 }
 
@@ -363,7 +401,10 @@ async fn one_that_says_nothing_for_long_is_stalled_until_it_speaks() {
         .spent
         .waiting
         .store(0, std::sync::atomic::Ordering::Relaxed);
-    assert_eq!(world.agents.one(&session, 7, false).unwrap().state, AgentState::Working);
+    assert_eq!(
+        world.agents.one(&session, 7, false).unwrap().state,
+        AgentState::Working
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -403,21 +444,24 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
     let world = World::new(r#","stdin":"pipe""#);
     let prompt = "Fix \"it\".\nAll of it.";
     let (told, heard) = oneshot::channel();
-    let session = world.spawn(AgentWork::Prompt(prompt.to_owned()), async |wires: Wires| {
-        let Wires {
-            stdin,
-            mut stdout,
-            exit,
-        } = wires;
-        let mut stdin = BufReader::new(stdin);
-        let mut line = String::new();
-        stdin.read_line(&mut line).await.unwrap();
-        told.send(line).unwrap();
-        stdout.write_all(DONE.as_bytes()).await.unwrap();
-        let mut rest = String::new();
-        stdin.read_to_string(&mut rest).await.unwrap();
-        let _ = exit.send(ServerExit::Status(if rest.is_empty() { 0 } else { 9 }));
-    });
+    let session = world.spawn(
+        AgentWork::Prompt(prompt.to_owned()),
+        async |wires: Wires| {
+            let Wires {
+                stdin,
+                mut stdout,
+                exit,
+            } = wires;
+            let mut stdin = BufReader::new(stdin);
+            let mut line = String::new();
+            stdin.read_line(&mut line).await.unwrap();
+            told.send(line).unwrap();
+            stdout.write_all(DONE.as_bytes()).await.unwrap();
+            let mut rest = String::new();
+            stdin.read_to_string(&mut rest).await.unwrap();
+            let _ = exit.send(ServerExit::Status(if rest.is_empty() { 0 } else { 9 }));
+        },
+    );
     let session = session.await.unwrap();
     let line: serde_json::Value = serde_json::from_str(&heard.await.unwrap()).unwrap();
     assert_eq!(
@@ -430,7 +474,10 @@ async fn a_task_goes_over_a_pipe_as_one_line_and_its_end_is_the_agents() {
     // It never took the task, which is there for another now.
     assert_eq!(seen.task_status, Some(TaskStatus::Queued));
     let (task, _) = world.agents.board().task(doer(), 1).unwrap();
-    assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
+    assert_eq!(
+        (task.said.status, task.for_session),
+        (TaskStatus::Queued, None)
+    );
 }
 
 fn doer() -> BoardActor<'static> {
@@ -466,23 +513,40 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
         let _ = wires.exit.send(ServerExit::Status(0));
     };
     let session = world.spawn(AgentWork::Next, waits).await.unwrap();
-    let full = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
+    let full = world
+        .spawn(AgentWork::Next, waits)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         full.contains("1 of it run already") && full.contains("\"max\" of its entry is 1"),
         "{full}"
     );
     let stranger = AgentOrder {
-        person: Caller { uid: 8, ..ORDER.person },
+        person: Caller {
+            uid: 8,
+            ..ORDER.person
+        },
         ..ORDER
     };
     let unknown = world.refused(stranger, AgentWork::Next).await;
-    assert!(unknown.contains("no agent \"a\" that you may run"), "{unknown}");
+    assert!(
+        unknown.contains("no agent \"a\" that you may run"),
+        "{unknown}"
+    );
     assert!(world.agents.facts(8, false).is_empty() && world.agents.list(8, false).is_empty());
     assert_eq!(
-        (world.agents.facts(8, true).len(), world.agents.list(8, true).len()),
+        (
+            world.agents.facts(8, true).len(),
+            world.agents.list(8, true).len()
+        ),
         (1, 1)
     );
-    let not_yours = world.agents.stop(&session, 8, false).unwrap_err().to_string();
+    let not_yours = world
+        .agents
+        .stop(&session, 8, false)
+        .unwrap_err()
+        .to_string();
     assert!(not_yours.contains("no instance"), "{not_yours}");
     assert_eq!(world.agents.count(), 1);
 
@@ -502,9 +566,16 @@ async fn who_may_not_is_told_so_and_what_is_full_as_well() {
 
     assert!(world.agents.end(Duration::from_secs(10)).await);
     let seen = world.agents.one(&session, 7, false).unwrap();
-    assert_eq!(seen.reason.as_deref(), Some("stopped: the daemon was shut down"));
+    assert_eq!(
+        seen.reason.as_deref(),
+        Some("stopped: the daemon was shut down")
+    );
     world.agents.load(&registry(""));
-    let late = world.spawn(AgentWork::Next, waits).await.unwrap_err().to_string();
+    let late = world
+        .spawn(AgentWork::Next, waits)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(late.contains("daemon is ending"), "{late}");
 }
 
@@ -526,10 +597,16 @@ async fn a_start_that_fails_gives_its_task_back_and_cancels_what_was_made_of_a_p
     let task = board.create(doer(), new, None).unwrap();
     for work in [AgentWork::Task(task.id), AgentWork::Prompt("p".to_owned())] {
         let why = world.refused(ORDER, work).await;
-        assert!(why.starts_with("a is not started: the helper was killed"), "{why}");
+        assert!(
+            why.starts_with("a is not started: the helper was killed"),
+            "{why}"
+        );
     }
     let (task, _) = board.task(doer(), task.id).unwrap();
-    assert_eq!((task.said.status, task.for_session), (TaskStatus::Queued, None));
+    assert_eq!(
+        (task.said.status, task.for_session),
+        (TaskStatus::Queued, None)
+    );
     let (made, _) = board.task(doer(), 2).unwrap();
     assert_eq!(made.said.status, TaskStatus::Cancelled);
     let missing = world.refused(ORDER, AgentWork::Task(99)).await;
@@ -557,7 +634,8 @@ async fn a_jailed_agent_is_started_only_where_its_door_can_be_found() {
     let world = World::new(r#","jail":{"path":"/roots/a"}"#);
     let refused = world.refused(ORDER, AgentWork::Next).await;
     assert!(
-        refused.contains(&format!("{},", SERVICE.socket_directory().display())) && refused.contains("/none/c.sock"),
+        refused.contains(&format!("{},", SERVICE.socket_directory().display()))
+            && refused.contains("/none/c.sock"),
         "{refused}"
     );
     assert!(world.agents.facts(7, false)[0].refusal.is_some());
@@ -575,7 +653,9 @@ async fn what_ended_with_an_earlier_daemon_is_still_told() {
     });
     let session = session.await.unwrap();
     world.until(&session, |seen| seen.events == 1).await;
-    let World { directory, agents, .. } = world;
+    let World {
+        directory, agents, ..
+    } = world;
     // As if the daemon had been killed.
     let copy = tempfile::tempdir().unwrap();
     let to = copy.path().join("agents");
@@ -597,6 +677,9 @@ async fn what_ended_with_an_earlier_daemon_is_still_told() {
                 .unwrap()
                 .contains("the daemon was killed or crashed while it ran")
     );
-    assert_eq!(later.agents.one(&done.id, 7, false).unwrap().state, AgentState::Done);
+    assert_eq!(
+        later.agents.one(&done.id, 7, false).unwrap().state,
+        AgentState::Done
+    );
     assert_eq!(later.kept(&done.id).len(), 1);
 }

@@ -33,10 +33,14 @@ pub(super) const DAEMON: By<'_> = By {
 /// It cannot be written.
 pub(super) fn record(recorder: &Recorder, change: &TaskChange, by: By<'_>) -> Result<(), String> {
     let TaskChange { task, from } = change;
-    let share = task.said.share.filter(|_| from.is_none()).map(|share| match share {
-        TaskShare::All => Detail::Text("all"),
-        TaskShare::Group(gid) => Detail::Number(gid.into()),
-    });
+    let share = task
+        .said
+        .share
+        .filter(|_| from.is_none())
+        .map(|share| match share {
+            TaskShare::All => Detail::Text("all"),
+            TaskShare::Group(gid) => Detail::Number(gid.into()),
+        });
     recorder
         .event(TrailEvent::Task {
             id: task.id,

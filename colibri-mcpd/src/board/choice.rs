@@ -49,7 +49,10 @@ fn met(required: &[String], capabilities: &[String]) -> usize {
     if required.is_empty() {
         return 1;
     }
-    required.iter().filter(|need| capabilities.contains(need)).count()
+    required
+        .iter()
+        .filter(|need| capabilities.contains(need))
+        .count()
 }
 
 /// The best of those who can do something of what is required, of whom `load` says how many tasks they have.
@@ -90,7 +93,9 @@ pub(super) fn waiting(task: &Task, candidates: &[Candidate]) -> String {
         .map(|candidate| candidate.agent.as_str())
         .take(4)
         .collect();
-    let runs = fitting.iter().any(|candidate| !candidate.sessions.is_empty());
+    let runs = fitting
+        .iter()
+        .any(|candidate| !candidate.sessions.is_empty());
     let why = if runs { "has work" } else { "is not running" };
     format!("{} can do it, and {why}", names.join(", "))
 }
@@ -120,7 +125,11 @@ mod tests {
             let load = load.iter().copied().collect();
             best(&required, all.iter(), &load).map(|candidate| candidate.agent.as_str())
         };
-        assert_eq!(chosen(&["rust", "freebsd"], &[("b", 1)]), Some("d"), "fewer tasks");
+        assert_eq!(
+            chosen(&["rust", "freebsd"], &[("b", 1)]),
+            Some("d"),
+            "fewer tasks"
+        );
         assert_eq!(chosen(&["rust", "freebsd"], &[]), Some("b"), "the name");
         assert_eq!(
             chosen(&["rust", "freebsd"], &[("b", 9), ("d", 9)]),
@@ -128,8 +137,16 @@ mod tests {
             "c can do less"
         );
         assert_eq!(chosen(&["rust"], &[("b", 1), ("d", 1)]), Some("c"));
-        assert_eq!(chosen(&["cobol", "ada", "rust"], &[]), Some("a"), "a third is a third");
+        assert_eq!(
+            chosen(&["cobol", "ada", "rust"], &[]),
+            Some("a"),
+            "a third is a third"
+        );
         assert_eq!(chosen(&["ada"], &[]), None, "0 is never chosen");
-        assert_eq!(chosen(&[], &[("a", 1)]), Some("b"), "nothing required: 1 for each");
+        assert_eq!(
+            chosen(&[], &[("a", 1)]),
+            Some("b"),
+            "nothing required: 1 for each"
+        );
     }
 }

@@ -53,7 +53,8 @@ impl ClaimTable {
 
     /// From now on an instance is told which task it has.
     pub(super) fn begin(&mut self, door: &Arc<AgentSocket>) {
-        self.instances.insert(door.session.to_string(), Arc::downgrade(door));
+        self.instances
+            .insert(door.session.to_string(), Arc::downgrade(door));
     }
 
     /// An instance has ended.

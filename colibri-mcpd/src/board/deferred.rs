@@ -35,12 +35,21 @@ impl Defers for Board {
             priority: PRIORITY_DEFAULT,
             created_by: who.uid,
             share: None,
-            limits: client.flow().map(|flow| flow.inherited()).unwrap_or_default(),
+            limits: client
+                .flow()
+                .map(|flow| flow.inherited())
+                .unwrap_or_default(),
         };
-        let most = if door.is_some() { MAX_OPEN_AT_DOORS } else { MAX_OPEN };
+        let most = if door.is_some() {
+            MAX_OPEN_AT_DOORS
+        } else {
+            MAX_OPEN
+        };
         // The same call may be left twice at once.
         let _key = self.order.take(ChangeKey::Creator(who.uid));
-        let task = self.change(who.by(), |tell| self.store.add_deferred(new, most, self.now(), tell));
+        let task = self.change(who.by(), |tell| {
+            self.store.add_deferred(new, most, self.now(), tell)
+        });
         Ok(task?.id)
     }
 

@@ -18,7 +18,12 @@ pub fn origin(task: &Task, viewer: u32) -> Option<String> {
         return None;
     }
     let user = User::from_uid(uid.into()).ok().flatten();
-    let account = || user.map_or_else(|| format!("uid {uid}"), |user| format!("{} (uid {uid})", user.name));
+    let account = || {
+        user.map_or_else(
+            || format!("uid {uid}"),
+            |user| format!("{} (uid {uid})", user.name),
+        )
+    };
     let user = task.person.clone().unwrap_or_else(account);
     let with = match task.said.share {
         None => String::new(),
@@ -54,7 +59,11 @@ impl Board {
         }
         let result = result.filter(|_| who.actor().sees_result(&task));
         let is_held = matches!(task.said.status, TaskStatus::Claimed | TaskStatus::Started);
-        if is_held && who.agent.is_none() && task.claimed_session.is_none() && task.claimed_by == Some(who.uid) {
+        if is_held
+            && who.agent.is_none()
+            && task.claimed_session.is_none()
+            && task.claimed_by == Some(who.uid)
+        {
             task.lease_until = self.lease(who);
             self.store.renew(&task)?;
         }
@@ -68,7 +77,9 @@ impl Board {
     /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
     pub(crate) fn status_of(&self, id: u64) -> Result<TaskStatus, StoreError> {
         match self.store.task(id)?.0 {
-            Task { foreign: Some(why), .. } => Err(TaskRefusal::Foreign { id, why }.into()),
+            Task {
+                foreign: Some(why), ..
+            } => Err(TaskRefusal::Foreign { id, why }.into()),
             task => Ok(task.said.status),
         }
     }
@@ -94,8 +105,12 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn task_counts(&self, who: Option<BoardActor<'_>>) -> Result<[(TaskStatus, u64); 7], StoreError> {
-        self.store.task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
+    pub(crate) fn task_counts(
+        &self,
+        who: Option<BoardActor<'_>>,
+    ) -> Result<[(TaskStatus, u64); 7], StoreError> {
+        self.store
+            .task_counts(who.map_or(Actor::DAEMON, BoardActor::actor))
     }
 
     /// Says of queued tasks why they wait, and of which hosts tasks are, where there are several.
@@ -107,13 +122,18 @@ impl Board {
             if task.foreign.is_some() {
                 (task.said.limits.by_person, task.said.limits.tainted) = (false, true);
             }
-            if task.said.status == TaskStatus::Queued && task.for_session.is_none() && task.foreign.is_none() {
+            if task.said.status == TaskStatus::Queued
+                && task.for_session.is_none()
+                && task.foreign.is_none()
+            {
                 let creator = task.said.created_by;
                 if self.store.is_foreign(creator) {
                     task.waiting = Some("its person has no account on this host".to_owned());
                     continue;
                 }
-                let candidates = known.entry(creator).or_insert_with(|| self.candidates(creator));
+                let candidates = known
+                    .entry(creator)
+                    .or_insert_with(|| self.candidates(creator));
                 task.waiting = Some(choice::waiting(task, candidates));
             }
         }

@@ -196,7 +196,11 @@ impl Board {
             // Nobody else changes this task in the store until this is committed: who is waited for here has done so,
             // and needs nothing of the store any more.
             let key = ChangeKey::Task(task.id);
-            if !keys.borrow().iter().any(|taken: &TakenKey<'_>| taken.key == key) {
+            if !keys
+                .borrow()
+                .iter()
+                .any(|taken: &TakenKey<'_>| taken.key == key)
+            {
                 keys.borrow_mut().push(self.order.take(key));
             }
             let mut change = TaskChange {
@@ -239,7 +243,12 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub fn create(&self, who: BoardActor<'_>, new: NewTask, for_session: Option<&str>) -> Result<Task, StoreError> {
+    pub fn create(
+        &self,
+        who: BoardActor<'_>,
+        new: NewTask,
+        for_session: Option<&str>,
+    ) -> Result<Task, StoreError> {
         self.begin_under_lease()?;
         let key = self.order.take(ChangeKey::Creator(who.uid));
         let added = |tell: Tell<'_>| self.store.add_task(new, for_session, self.now(), tell);
@@ -254,9 +263,16 @@ impl Board {
     ///
     /// # Errors
     /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
-    pub fn reserve(&self, who: BoardActor<'_>, task: u64, session: &str) -> Result<Task, StoreError> {
+    pub fn reserve(
+        &self,
+        who: BoardActor<'_>,
+        task: u64,
+        session: &str,
+    ) -> Result<Task, StoreError> {
         self.begin_under_lease()?;
-        let reserved = self.store.reserve(task, (who.actor(), session), None, self.now());
+        let reserved = self
+            .store
+            .reserve(task, (who.actor(), session), None, self.now());
         reserved.inspect_err(|error| self.doubt_reserved(Some(session), error))
     }
 
@@ -290,14 +306,18 @@ impl Board {
         let lease_until = self.lease(who);
         let Some((agent, session)) = who.agent else {
             return match task {
-                Some(id) => self.order(id, who, ClaimOrder::Claim(lease_until)).map(Some),
+                Some(id) => self
+                    .order(id, who, ClaimOrder::Claim(lease_until))
+                    .map(Some),
                 None => {
                     let seeks = Seeks {
                         capabilities,
                         lease_until,
                         shared,
                     };
-                    self.change(who.by(), |tell| self.store.claim_next(who.actor(), seeks, now, tell))
+                    self.change(who.by(), |tell| {
+                        self.store.claim_next(who.actor(), seeks, now, tell)
+                    })
                 }
             };
         };
@@ -329,7 +349,14 @@ impl Board {
         if claimed.is_none() {
             let agent = agent.to_owned();
             let uid = who.uid;
-            askers.insert(session.to_owned(), WaitingInstance { agent, uid, at: now });
+            askers.insert(
+                session.to_owned(),
+                WaitingInstance {
+                    agent,
+                    uid,
+                    at: now,
+                },
+            );
         }
         Ok(claimed)
     }
@@ -346,7 +373,13 @@ impl Board {
     ///
     /// # Errors
     /// As [`Board::start`].
-    pub fn finish(&self, who: BoardActor<'_>, task: u64, claim: u64, result: &str) -> Result<Task, StoreError> {
+    pub fn finish(
+        &self,
+        who: BoardActor<'_>,
+        task: u64,
+        claim: u64,
+        result: &str,
+    ) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Finish(claim, result))
     }
 
@@ -354,7 +387,13 @@ impl Board {
     ///
     /// # Errors
     /// As [`Board::start`].
-    pub fn fail(&self, who: BoardActor<'_>, task: u64, claim: u64, reason: &str) -> Result<Task, StoreError> {
+    pub fn fail(
+        &self,
+        who: BoardActor<'_>,
+        task: u64,
+        claim: u64,
+        reason: &str,
+    ) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Fail(claim, reason))
     }
 
@@ -372,7 +411,9 @@ impl Board {
         self.order(
             task,
             who,
-            claim.map_or(ClaimOrder::Queue, |claim| ClaimOrder::Release(claim, reason)),
+            claim.map_or(ClaimOrder::Queue, |claim| {
+                ClaimOrder::Release(claim, reason)
+            }),
         )
     }
 
@@ -384,7 +425,12 @@ impl Board {
         self.order(task, who, ClaimOrder::Cancel(reason))
     }
 
-    fn order(&self, task: u64, who: BoardActor<'_>, order: ClaimOrder<'_>) -> Result<Task, StoreError> {
+    fn order(
+        &self,
+        task: u64,
+        who: BoardActor<'_>,
+        order: ClaimOrder<'_>,
+    ) -> Result<Task, StoreError> {
         self.change(who.by(), |tell| {
             self.store.order(task, who.actor(), order, self.now(), tell)
         })
@@ -392,7 +438,9 @@ impl Board {
 
     pub(super) fn candidates(&self, person: u32) -> Vec<Candidate> {
         let agents = self.agents.upgrade();
-        agents.map(|agents| agents.candidates(person)).unwrap_or_default()
+        agents
+            .map(|agents| agents.candidates(person))
+            .unwrap_or_default()
     }
 
     pub(super) fn places(&self) -> HostPlaces {
@@ -404,7 +452,9 @@ impl Board {
     pub(crate) fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
         self.askers().remove(session);
-        self.gone.lock().push((session.to_owned(), Some(why.to_owned())));
+        self.gone
+            .lock()
+            .push((session.to_owned(), Some(why.to_owned())));
         self.take_back();
         // A place for another instance is free, whether this one had a task or not.
         self.changed.notify_one();
@@ -453,7 +503,8 @@ impl Board {
         for (session, why) in gone {
             let back = match &why {
                 Some(why) => {
-                    let back = |tell: Tell<'_>| self.store.requeue_of(&session, why, self.now(), tell);
+                    let back =
+                        |tell: Tell<'_>| self.store.requeue_of(&session, why, self.now(), tell);
                     self.change(DAEMON, back).map(drop)
                 }
                 None => self.store.free_of(&session, self.now()),
@@ -499,7 +550,9 @@ impl Board {
             self.requeue_lapsed()?;
         }
         let why = "its agent ended with the daemon";
-        let back = self.change(DAEMON, |tell| self.store.requeue_all_instances(why, self.now(), tell))?;
+        let back = self.change(DAEMON, |tell| {
+            self.store.requeue_all_instances(why, self.now(), tell)
+        })?;
         if !back.is_empty() {
             info!(
                 tasks = back.len(),

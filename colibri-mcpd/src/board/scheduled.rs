@@ -29,9 +29,12 @@ impl Board {
         work: ScheduledWork,
     ) -> Result<Schedule, StoreError> {
         let now = self.now();
-        let next_at = timing::next(&timing, now).map_err(|error| StoreError::Timing(format!("{error:#}")))?;
+        let next_at =
+            timing::next(&timing, now).map_err(|error| StoreError::Timing(format!("{error:#}")))?;
         if next_at.is_none() {
-            return Err(StoreError::Timing("that time never comes, or is over".to_owned()));
+            return Err(StoreError::Timing(
+                "that time never comes, or is over".to_owned(),
+            ));
         }
         let new = Schedule {
             id: 0,
@@ -56,7 +59,8 @@ impl Board {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn schedules(&self, who: BoardActor<'_>) -> Result<Vec<Schedule>, StoreError> {
-        self.store.schedules((!who.operator).then_some(who.uid), None)
+        self.store
+            .schedules((!who.operator).then_some(who.uid), None)
     }
 
     /// Deletes a schedule.
@@ -69,7 +73,10 @@ impl Board {
 
     /// Notes what came of a call.
     fn called(&self, id: u64, outcome: &str) {
-        if let Err(error) = self.store.note_outcome(id, &colibri_text::brief(outcome, MAX_OUTCOME)) {
+        if let Err(error) = self
+            .store
+            .note_outcome(id, &colibri_text::brief(outcome, MAX_OUTCOME))
+        {
             warn!(schedule = id, "what came of a run was not noted: {error}");
         }
     }
@@ -109,8 +116,11 @@ impl Scheduler {
             session: None,
         };
         let pass_over = |why: &str| {
-            let noted =
-                |tell: &dyn Fn(&_, _) -> _| self.board.store.run_schedule(schedule, next_at, (why, None), now, tell);
+            let noted = |tell: &dyn Fn(&_, _) -> _| {
+                self.board
+                    .store
+                    .run_schedule(schedule, next_at, (why, None), now, tell)
+            };
             self.board.change(by, noted).map(drop)
         };
         if let Some(why) = self.hinders(schedule)? {
@@ -121,12 +131,18 @@ impl Scheduler {
             .event(TrailEvent::ScheduleRun { id, person })
             .map_err(|error| StoreError::Unrecorded(error.to_string()))?;
         match &schedule.work {
-            ScheduledWork { task: Some(task), .. } => {
+            ScheduledWork {
+                task: Some(task), ..
+            } => {
                 let task = Some(task.clone());
                 let created = self.board.change(by, |tell| {
-                    self.board
-                        .store
-                        .run_schedule(schedule, next_at, ("created a task", task), now, tell)
+                    self.board.store.run_schedule(
+                        schedule,
+                        next_at,
+                        ("created a task", task),
+                        now,
+                        tell,
+                    )
                 });
                 match created {
                     Err(error @ (StoreError::OpenTasks(_) | StoreError::Full)) => {
@@ -144,9 +160,13 @@ impl Scheduler {
             } => {
                 // Noted before it is called: a call is made once at the most.
                 let noted = self.board.change(by, |tell| {
-                    self.board
-                        .store
-                        .run_schedule(schedule, next_at, ("is running", None), now, tell)
+                    self.board.store.run_schedule(
+                        schedule,
+                        next_at,
+                        ("is running", None),
+                        now,
+                        tell,
+                    )
                 })?;
                 if noted.is_some() {
                     let noted = move |board: &Board, outcome: &str| board.called(id, outcome);
@@ -180,7 +200,12 @@ impl Scheduler {
         };
         let rules = &self.board.rules;
         let closed = !rules.gates.load().is_open(Gate::Write)
-            || rules.clients.load().rights(&caller).closes(Gate::Write).is_some();
+            || rules
+                .clients
+                .load()
+                .rights(&caller)
+                .closes(Gate::Write)
+                .is_some();
         Ok(closed.then(|| "the write gate is closed for who created it".to_owned()))
     }
 }

@@ -90,7 +90,9 @@ impl Scheduler {
                 }
             };
             sleep(PAUSE).await;
-            let until = due.map_or(EVERY, |due| Duration::from_millis(due.saturating_sub(self.board.now())));
+            let until = due.map_or(EVERY, |due| {
+                Duration::from_millis(due.saturating_sub(self.board.now()))
+            });
             // Time that is over is a reason to look, too.
             let change = async {
                 tokio::select! {
@@ -147,10 +149,15 @@ impl Scheduler {
             loop {
                 let free: Vec<Candidate> = candidates
                     .iter()
-                    .filter(|one| one.starts > 0 || idle.get(&one.agent).is_some_and(|idle| !idle.is_empty()))
+                    .filter(|one| {
+                        one.starts > 0 || idle.get(&one.agent).is_some_and(|idle| !idle.is_empty())
+                    })
                     .cloned()
                     .collect();
-                let can: Vec<String> = free.iter().flat_map(|one| one.capabilities.iter().cloned()).collect();
+                let can: Vec<String> = free
+                    .iter()
+                    .flat_map(|one| one.capabilities.iter().cloned())
+                    .collect();
                 if free.is_empty() {
                     break;
                 }
@@ -161,14 +168,19 @@ impl Scheduler {
                 if task.foreign.is_some() {
                     continue;
                 }
-                let counts = load.iter().map(|(agent, count)| (agent.as_str(), *count)).collect();
-                let Some(chosen) = best(&task.said.required_capabilities, free.iter(), &counts) else {
+                let counts = load
+                    .iter()
+                    .map(|(agent, count)| (agent.as_str(), *count))
+                    .collect();
+                let Some(chosen) = best(&task.said.required_capabilities, free.iter(), &counts)
+                else {
                     continue;
                 };
                 let agent = chosen.agent.clone();
                 let given = match idle.get_mut(&agent).and_then(Vec::pop) {
                     Some(session) => {
-                        let kept = store.reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
+                        let kept =
+                            store.reserve(task.id, (creator, &session), Some(now + KEPT_MS), now);
                         kept.map(drop).map_err(anyhow::Error::from)
                     }
                     None => {
@@ -190,7 +202,12 @@ impl Scheduler {
                         info!(task = task.id, agent, uid = person, "chosen for the task");
                         *load.entry(agent).or_default() += 1;
                     }
-                    Err(why) => warn!(task = task.id, agent, uid = person, "not given to the agent: {why:#}"),
+                    Err(why) => warn!(
+                        task = task.id,
+                        agent,
+                        uid = person,
+                        "not given to the agent: {why:#}"
+                    ),
                 }
             }
         }
@@ -214,12 +231,24 @@ impl Scheduler {
     }
 
     /// The instances of this person that asked in vain and have nothing, by agent.
-    fn idle(&self, person: u32, candidates: &[Candidate], busy: &HashSet<String>) -> HashMap<String, Vec<String>> {
+    fn idle(
+        &self,
+        person: u32,
+        candidates: &[Candidate],
+        busy: &HashSet<String>,
+    ) -> HashMap<String, Vec<String>> {
         let mut idle: HashMap<String, Vec<String>> = HashMap::new();
-        for (session, asker) in self.board.askers().iter().filter(|(_, asker)| asker.uid == person) {
+        for (session, asker) in self
+            .board
+            .askers()
+            .iter()
+            .filter(|(_, asker)| asker.uid == person)
+        {
             let runs = |one: &Candidate| one.agent == asker.agent && one.sessions.contains(session);
             if !busy.contains(session) && candidates.iter().any(runs) {
-                idle.entry(asker.agent.clone()).or_default().push(session.clone());
+                idle.entry(asker.agent.clone())
+                    .or_default()
+                    .push(session.clone());
             }
         }
         idle

@@ -68,7 +68,10 @@ impl AgentStarter for Fake {
             .reserve(BoardActor { uid: person, ..ANN }, task, &session)
             .unwrap();
         let mut candidates = self.candidates.lock().unwrap();
-        let one = candidates.iter_mut().find(|one| one.agent == agent).unwrap();
+        let one = candidates
+            .iter_mut()
+            .find(|one| one.agent == agent)
+            .unwrap();
         one.sessions.push(session);
         one.starts -= 1;
         Ok(())
@@ -103,12 +106,14 @@ fn bench(candidates: &[(&str, &[&str], &[&str], u32)], fails: bool) -> Bench {
     let state = tempfile::tempdir().unwrap();
     let store = Arc::new(Database::open(state.path()).unwrap());
     let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    let candidates = candidates.iter().map(|(agent, can, sessions, starts)| Candidate {
-        agent: (*agent).to_owned(),
-        capabilities: texts(can),
-        sessions: texts(sessions),
-        starts: *starts,
-    });
+    let candidates = candidates
+        .iter()
+        .map(|(agent, can, sessions, starts)| Candidate {
+            agent: (*agent).to_owned(),
+            capabilities: texts(can),
+            sessions: texts(sessions),
+            starts: *starts,
+        });
     let fake = Arc::new(Fake {
         candidates: Mutex::new(candidates.collect()),
         fails,
@@ -150,7 +155,10 @@ impl Bench {
 
     fn started(&self) -> Vec<(String, u64)> {
         let started = self.fake.started.lock().unwrap();
-        started.iter().map(|(agent, _, task)| (agent.clone(), *task)).collect()
+        started
+            .iter()
+            .map(|(agent, _, task)| (agent.clone(), *task))
+            .collect()
     }
 }
 
@@ -185,23 +193,39 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
         shown
     };
     assert!(sees(member) && sees(bob) && !sees(other) && !sees(ANN));
-    let next = |who, shared| board.next(who, None, None, shared).unwrap().map(|task| task.id);
+    let next = |who, shared| {
+        board
+            .next(who, None, None, shared)
+            .unwrap()
+            .map(|task| task.id)
+    };
     assert_eq!(
         (next(member, false), next(other, true), next(ANN, true)),
         (None, None, None)
     );
-    assert!(board.next(other, Some(id), None, false).is_err(), "named, too");
+    assert!(
+        board.next(other, Some(id), None, false).is_err(),
+        "named, too"
+    );
     let agent = |groups| BoardActor { groups, ..CODER };
     assert_eq!(next(agent(None), false), None, "its entry does not say so");
     assert!(board.reserve(ANN, id, SESSION).is_err());
     assert_eq!(next(agent(Some(&[STAFF])), false), Some(id));
-    board.release(agent(Some(&[STAFF])), id, Some(1), "").unwrap();
+    board
+        .release(agent(Some(&[STAFF])), id, Some(1), "")
+        .unwrap();
     assert_eq!(next(member, true), Some(id));
     assert!(board.cancel(member, id, "not theirs").is_err());
-    assert_eq!(board.finish(member, id, 2, "1").unwrap().claimed_by, Some(ANN.uid));
+    assert_eq!(
+        board.finish(member, id, 2, "1").unwrap().claimed_by,
+        Some(ANN.uid)
+    );
     assert_eq!(board.counters().claims_of_others, 2);
     let result = |who| board.task(who, id).unwrap().1;
-    let colleague = BoardActor { uid: 1003, ..member };
+    let colleague = BoardActor {
+        uid: 1003,
+        ..member
+    };
     assert_eq!(
         (result(member), result(bob), result(colleague)),
         (Some("1".to_owned()), Some("1".to_owned()), None)
@@ -212,7 +236,12 @@ fn a_task_shared_with_a_group_is_its_members_and_of_agents_those_whose_entry_say
 fn a_persons_claim_lapses_and_each_call_on_it_renews_it() {
     let bench = bench(&[], false);
     let id = bench.add(ANN, &[]);
-    let claim = bench.board.next(ANN, None, None, false).unwrap().unwrap().claim;
+    let claim = bench
+        .board
+        .next(ANN, None, None, false)
+        .unwrap()
+        .unwrap()
+        .claim;
     let lease = super::orders::LEASE.as_millis() as u64;
     pass(lease - 1);
     bench.board.start(ANN, id, claim).unwrap();
@@ -277,7 +306,11 @@ fn an_agents_claim_lasts_as_long_as_its_instance() {
     );
     let counters = bench.board.counters();
     assert_eq!(
-        (counters.claims, counters.claims_of_others, counters.requeues),
+        (
+            counters.claims,
+            counters.claims_of_others,
+            counters.requeues
+        ),
         (1, 0, 2)
     );
 }
@@ -327,13 +360,29 @@ fn who_starts_is_chosen_and_no_more_than_there_is_room_for() {
         bench.add(BoardActor { uid: 1002, ..ANN }, &["person"]),
     ];
     bench.scheduler.look().unwrap();
-    assert_eq!(bench.started(), [("b".to_owned(), ids[0]), ("a".to_owned(), ids[1])]);
+    assert_eq!(
+        bench.started(),
+        [("b".to_owned(), ids[0]), ("a".to_owned(), ids[1])]
+    );
     bench.scheduler.look().unwrap();
-    assert_eq!(bench.started().len(), 2, "nobody is started twice for a task");
+    assert_eq!(
+        bench.started().len(),
+        2,
+        "nobody is started twice for a task"
+    );
     assert_eq!(bench.now(ids[0]).waiting, None);
-    assert_eq!(bench.now(ids[2]).waiting.unwrap(), "no agent can do any of ada");
-    assert_eq!(bench.now(ids[3]).waiting.unwrap(), "c can do it, and has work");
-    assert_eq!(bench.now(ids[4]).waiting.unwrap(), "no agent is there for uid 1002");
+    assert_eq!(
+        bench.now(ids[2]).waiting.unwrap(),
+        "no agent can do any of ada"
+    );
+    assert_eq!(
+        bench.now(ids[3]).waiting.unwrap(),
+        "c can do it, and has work"
+    );
+    assert_eq!(
+        bench.now(ids[4]).waiting.unwrap(),
+        "no agent is there for uid 1002"
+    );
     assert_eq!(bench.now(ids[5]).waiting.unwrap(), "it is for a person");
 }
 
@@ -360,7 +409,15 @@ fn an_instance_that_asked_in_vain_gets_what_fits_it_best() {
     assert_eq!(bench.now(ids[1]).for_session.as_deref(), Some(first));
     // Who does not come for it does not keep it from others.
     pass(30_001);
-    assert_eq!(bench.board.next(ANN, None, None, false).unwrap().unwrap().id, ids[0]);
+    assert_eq!(
+        bench
+            .board
+            .next(ANN, None, None, false)
+            .unwrap()
+            .unwrap()
+            .id,
+        ids[0]
+    );
 }
 
 #[test]
@@ -379,14 +436,26 @@ fn changes_are_told_in_order() {
     let bench = bench(&[], false);
     let mut changes = bench.board.watch();
     let id = bench.add(ANN, &[]);
-    let claim = bench.board.next(ANN, None, None, false).unwrap().unwrap().claim;
+    let claim = bench
+        .board
+        .next(ANN, None, None, false)
+        .unwrap()
+        .unwrap()
+        .claim;
     bench.board.finish(ANN, id, claim, "{}").unwrap();
     let mut told = Vec::new();
     while let Ok(change) = changes.try_recv() {
         told.push((change.from, change.task.said.status));
     }
     use TaskStatus::{Claimed, Done, Queued};
-    assert_eq!(told, [(None, Queued), (Some(Queued), Claimed), (Some(Claimed), Done)]);
+    assert_eq!(
+        told,
+        [
+            (None, Queued),
+            (Some(Queued), Claimed),
+            (Some(Claimed), Done)
+        ]
+    );
 }
 
 /// Receives the answer to a call.
@@ -440,9 +509,16 @@ fn creating(created_by: u32) -> ScheduledWork {
 #[test]
 fn a_run_that_was_missed_runs_once_and_never_beside_the_last_task() {
     let bench = bench(&[], false);
-    let schedule = bench.board.schedule_work(ROOT, every(60), creating(0)).unwrap();
+    let schedule = bench
+        .board
+        .schedule_work(ROOT, every(60), creating(0))
+        .unwrap();
     bench.scheduler.look().unwrap();
-    assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 0, "it is not due yet");
+    assert_eq!(
+        bench.board.task_counts(None).unwrap()[1].1,
+        0,
+        "it is not due yet"
+    );
     pass(3_600_000);
     bench.scheduler.look().unwrap();
     bench.scheduler.look().unwrap();
@@ -457,13 +533,26 @@ fn a_run_that_was_missed_runs_once_and_never_beside_the_last_task() {
     pass(61_000);
     bench.scheduler.look().unwrap();
     assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 1);
-    let last = bench.board.schedules(ROOT).unwrap().remove(0).last_outcome.unwrap();
+    let last = bench
+        .board
+        .schedules(ROOT)
+        .unwrap()
+        .remove(0)
+        .last_outcome
+        .unwrap();
     assert_eq!(last, "passed over: task 1 has not ended yet");
     bench.board.cancel(ROOT, 1, "").unwrap();
     pass(61_000);
     bench.scheduler.look().unwrap();
-    assert_eq!(bench.board.task_counts(None).unwrap()[1].1, 1, "the next one");
-    bench.board.unschedule(BoardActor { uid: 7, ..ANN }, 1).unwrap_err();
+    assert_eq!(
+        bench.board.task_counts(None).unwrap()[1].1,
+        1,
+        "the next one"
+    );
+    bench
+        .board
+        .unschedule(BoardActor { uid: 7, ..ANN }, 1)
+        .unwrap_err();
     bench.board.unschedule(ROOT, 1).unwrap();
     assert_eq!(bench.board.schedules(ROOT).unwrap().len(), 0);
 }
@@ -475,7 +564,10 @@ fn a_schedule_of_one_time_runs_once() {
         at: Some("1970-01-01T01:00:00Z".to_owned()),
         ..Timing::default()
     };
-    bench.board.schedule_work(ROOT, at.clone(), creating(0)).unwrap();
+    bench
+        .board
+        .schedule_work(ROOT, at.clone(), creating(0))
+        .unwrap();
     pass(7_200_000);
     bench.scheduler.look().unwrap();
     bench.board.cancel(ROOT, 1, "").unwrap();
@@ -495,7 +587,8 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
         task: None,
         call: Some(ScheduledCall {
             tool: "git__status".to_owned(),
-            arguments: serde_json::value::RawValue::from_string("{\"n\":1e400}".to_owned()).unwrap(),
+            arguments: serde_json::value::RawValue::from_string("{\"n\":1e400}".to_owned())
+                .unwrap(),
         }),
     };
     bench
@@ -510,10 +603,17 @@ fn a_tool_is_called_as_its_creator_and_not_again_before_it_has_answered() {
     assert_eq!(*calls.made.lock().unwrap(), std::slice::from_ref(&made));
     let open = calls.open.lock().unwrap().take().unwrap();
     open("failed: no such tool");
-    let operator = BoardActor { operator: true, ..ANN };
+    let operator = BoardActor {
+        operator: true,
+        ..ANN
+    };
     let after = bench.board.schedules(operator).unwrap().remove(0);
     assert_eq!(after.last_outcome.as_deref(), Some("failed: no such tool"));
-    assert_eq!(bench.board.schedules(ANN).unwrap().len(), 0, "another's are not shown");
+    assert_eq!(
+        bench.board.schedules(ANN).unwrap().len(),
+        0,
+        "another's are not shown"
+    );
     pass(61_000);
     bench.scheduler.look().unwrap();
     assert_eq!(*calls.made.lock().unwrap(), [made.clone(), made]);

@@ -19,7 +19,9 @@ const MAX_EVERY_S: u64 = 366 * 86_400;
 pub(super) fn next(timing: &Timing, after: u64) -> anyhow::Result<Option<u64>> {
     match (&timing.cron, timing.every_s, &timing.at) {
         (Some(cron), None, None) => next_of_cron(cron, after),
-        (None, Some(every), None) if (1..=MAX_EVERY_S).contains(&every) => Ok(Some(after + every * SECOND)),
+        (None, Some(every), None) if (1..=MAX_EVERY_S).contains(&every) => {
+            Ok(Some(after + every * SECOND))
+        }
         (None, Some(_), None) => Err(anyhow!("every_s must be 1 to {MAX_EVERY_S}")),
         (None, None, Some(at)) => instant(at).map(|at| (at > after).then_some(at)),
         _ => Err(anyhow!("one of cron, every_s and at must be given")),
@@ -48,12 +50,13 @@ fn next_of_cron(text: &str, after: u64) -> anyhow::Result<Option<u64>> {
 /// Reads an RFC 3339 time in UTC or with an offset, from 1970 on, as milliseconds since then.
 fn instant(text: &str) -> anyhow::Result<u64> {
     let time = text.parse().map(Timestamp::as_millisecond).ok();
-    time.and_then(|time| u64::try_from(time).ok()).with_context(|| {
-        format!(
-            "at must be a time from 1970 on such as 2026-11-24T03:00:00Z, not {:?}",
-            brief(text, 40)
-        )
-    })
+    time.and_then(|time| u64::try_from(time).ok())
+        .with_context(|| {
+            format!(
+                "at must be a time from 1970 on such as 2026-11-24T03:00:00Z, not {:?}",
+                brief(text, 40)
+            )
+        })
 }
 
 #[cfg(test)]
@@ -172,7 +175,11 @@ mod tests {
         ] {
             assert!(next(&cron(text), 0).is_err(), "{text}");
         }
-        assert_eq!(next(&cron("0 0 30 2 *"), 0).unwrap(), None, "a day that never comes");
+        assert_eq!(
+            next(&cron("0 0 30 2 *"), 0).unwrap(),
+            None,
+            "a day that never comes"
+        );
         let every = |every| Timing {
             every_s: Some(every),
             ..Timing::default()
@@ -191,8 +198,14 @@ mod tests {
     fn a_time_is_read_strictly() {
         assert_eq!(instant("1970-01-01T00:00:00Z").unwrap(), 0);
         assert_eq!(instant("2026-11-23T05:59:30Z").unwrap(), 1_795_413_570_000);
-        assert_eq!(instant("2026-11-23T06:59:30+01:00").unwrap(), 1_795_413_570_000);
-        assert_eq!(instant("2026-11-22T23:59:30-06:00").unwrap(), 1_795_413_570_000);
+        assert_eq!(
+            instant("2026-11-23T06:59:30+01:00").unwrap(),
+            1_795_413_570_000
+        );
+        assert_eq!(
+            instant("2026-11-22T23:59:30-06:00").unwrap(),
+            1_795_413_570_000
+        );
         for text in [
             "",
             "tomorrow",

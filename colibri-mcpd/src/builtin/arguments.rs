@@ -7,7 +7,8 @@ use colibri_json::nearest;
 use colibri_text::brief;
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{
-    DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+    DeserializeSeed, Deserializer, Error as _, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::value::RawValue;
@@ -33,21 +34,28 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>) -> Result<T, A
     if raw.trim_ascii_start().first() != Some(&b'{') {
         return Err(ArgumentError::new("arguments must be a JSON object"));
     }
-    let ObjectMembers(members) = serde_json::from_slice(raw)
-        .map_err(|error| ArgumentError::new(format!("arguments cannot be read: {}", brief(&error.to_string(), 200))))?;
+    let ObjectMembers(members) = serde_json::from_slice(raw).map_err(|error| {
+        ArgumentError::new(format!(
+            "arguments cannot be read: {}",
+            brief(&error.to_string(), 200)
+        ))
+    })?;
     for (at, (name, _)) in members.iter().enumerate() {
         if !known.contains(&name.as_str()) {
             return Err(unknown(name, &known));
         }
         if members.iter().take(at).any(|(earlier, _)| earlier == name) {
-            return Err(ArgumentError::new(format!("argument {name} is given twice")));
+            return Err(ArgumentError::new(format!(
+                "argument {name} is given twice"
+            )));
         }
     }
     let arguments = ArgumentsDeserializer {
         members: members.iter(),
         value: None,
     };
-    T::deserialize(MapAccessDeserializer::new(arguments)).map_err(|wrong| ArgumentError(wrong.to_string()))
+    T::deserialize(MapAccessDeserializer::new(arguments))
+        .map_err(|wrong| ArgumentError(wrong.to_string()))
 }
 
 /// The names of a tool's arguments: the fields of its type, which serde hands to a deserializer of structs.
@@ -92,7 +100,10 @@ fn unknown(name: &str, known: &[&str]) -> ArgumentError {
     ArgumentError::new(match nearest(name, known) {
         Some(nearest) => format!("unknown argument {given}: did you mean {nearest}?"),
         None if known.is_empty() => format!("unknown argument {given}: this tool takes none"),
-        None => format!("unknown argument {given}: this tool takes {}", known.join(", ")),
+        None => format!(
+            "unknown argument {given}: this tool takes {}",
+            known.join(", ")
+        ),
     })
 }
 
@@ -135,7 +146,11 @@ impl serde::de::Error for ArgumentFault {
     fn unknown_variant(variant: &str, names: &'static [&'static str]) -> ArgumentFault {
         ArgumentFault::Value(match names {
             [one, other] => format!("must be {one} or {other}, not {}", quoted(variant)),
-            _ => format!("must be one of {}, not {}", names.join(", "), quoted(variant)),
+            _ => format!(
+                "must be one of {}, not {}",
+                names.join(", "),
+                quoted(variant)
+            ),
         })
     }
 
@@ -153,14 +168,22 @@ struct ArgumentsDeserializer<'m, 'a> {
 impl<'a> MapAccess<'a> for ArgumentsDeserializer<'_, 'a> {
     type Error = ArgumentFault;
 
-    fn next_key_seed<K: DeserializeSeed<'a>>(&mut self, seed: K) -> Result<Option<K::Value>, ArgumentFault> {
+    fn next_key_seed<K: DeserializeSeed<'a>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, ArgumentFault> {
         self.value = self.members.next();
-        let name = self.value.map(|(name, _)| name.as_str().into_deserializer());
+        let name = self
+            .value
+            .map(|(name, _)| name.as_str().into_deserializer());
         name.map(|name: StrDeserializer<'_, ArgumentFault>| seed.deserialize(name))
             .transpose()
     }
 
-    fn next_value_seed<V: DeserializeSeed<'a>>(&mut self, seed: V) -> Result<V::Value, ArgumentFault> {
+    fn next_value_seed<V: DeserializeSeed<'a>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, ArgumentFault> {
         let (name, value) = self
             .value
             .ok_or_else(|| ArgumentFault::custom("arguments cannot be read"))?;
@@ -180,8 +203,8 @@ impl<'de> Deserializer<'de> for ArgumentText<'de> {
             Some(b'"') => visitor.visit_string(self.text()?),
             Some(b'{') => Err(ArgumentFault::invalid_type(Unexpected::Map, &visitor)),
             Some(b'[') => {
-                let entries: Vec<&RawValue> =
-                    serde_json::from_str(self.0).map_err(|_| ArgumentFault::unreadable("an array"))?;
+                let entries: Vec<&RawValue> = serde_json::from_str(self.0)
+                    .map_err(|_| ArgumentFault::unreadable("an array"))?;
                 visitor.visit_seq(ArrayEntries(entries.into_iter()))
             }
             Some(b't' | b'f') => visitor.visit_bool(self.0 == "true"),
@@ -211,7 +234,8 @@ impl<'de> Deserializer<'de> for ArgumentText<'de> {
         name: &'static str,
         visitor: V,
     ) -> Result<V::Value, ArgumentFault> {
-        let read = serde_json::Deserializer::from_str(self.0).deserialize_newtype_struct(name, visitor);
+        let read =
+            serde_json::Deserializer::from_str(self.0).deserialize_newtype_struct(name, visitor);
         read.map_err(|_| ArgumentFault::custom("cannot be read"))
     }
 
@@ -233,10 +257,18 @@ struct ArrayEntries<'a>(std::vec::IntoIter<&'a RawValue>);
 impl<'a> SeqAccess<'a> for ArrayEntries<'a> {
     type Error = ArgumentFault;
 
-    fn next_element_seed<T: DeserializeSeed<'a>>(&mut self, seed: T) -> Result<Option<T::Value>, ArgumentFault> {
-        let entry = self.0.next().map(|entry| seed.deserialize(ArgumentText(entry.get())));
+    fn next_element_seed<T: DeserializeSeed<'a>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, ArgumentFault> {
+        let entry = self
+            .0
+            .next()
+            .map(|entry| seed.deserialize(ArgumentText(entry.get())));
         entry.transpose().map_err(|fault| match fault {
-            ArgumentFault::Kind { wanted, .. } => ArgumentFault::Value(format!("holds an entry that is not {wanted}")),
+            ArgumentFault::Kind { wanted, .. } => {
+                ArgumentFault::Value(format!("holds an entry that is not {wanted}"))
+            }
             fault => fault,
         })
     }
@@ -254,18 +286,24 @@ pub(super) fn quoted(value: &str) -> String {
 pub(super) fn object(arguments: Option<&RawValue>) -> Result<Option<&[u8]>, ArgumentError> {
     let arguments = arguments.map(|raw| raw.get().as_bytes());
     if arguments.is_some_and(|raw| raw.first() != Some(&b'{')) {
-        return Err(ArgumentError("argument arguments must be an object".to_owned()));
+        return Err(ArgumentError(
+            "argument arguments must be an object".to_owned(),
+        ));
     }
     Ok(arguments)
 }
 
 /// An argument that may be left out and, unlike an `Option`, is not null.
-pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
 /// A string of `MIN` to `MAX` characters. Like all of these: also an `Option` that may be left out and is not null.
-pub(super) fn name<'de, D, T, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn name<'de, D, T, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: From<String>,
@@ -281,19 +319,25 @@ where
 }
 
 /// The same, on one line: no control characters.
-pub(super) fn line<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<String, D::Error>
+pub(super) fn line<'de, D, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<String, D::Error>
 where
     D: Deserializer<'de>,
 {
     let text: String = name::<_, _, MIN, MAX>(deserializer)?;
     match text.chars().any(char::is_control) {
-        true => Err(D::Error::custom("must be one line without control characters")),
+        true => Err(D::Error::custom(
+            "must be one line without control characters",
+        )),
         false => Ok(text),
     }
 }
 
 /// The same, that may be left out.
-pub(super) fn some_line<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<Option<String>, D::Error>
+pub(super) fn some_line<'de, D, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<Option<String>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -301,13 +345,20 @@ where
 }
 
 /// The same, of several lines: tab, line feed and carriage return are the only control characters.
-pub(super) fn text<'de, D, const MIN: usize, const MAX: usize>(deserializer: D) -> Result<String, D::Error>
+pub(super) fn text<'de, D, const MIN: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<String, D::Error>
 where
     D: Deserializer<'de>,
 {
     let text: String = name::<_, _, MIN, MAX>(deserializer)?;
-    match text.chars().any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
-        true => Err(D::Error::custom("must have no control characters but tab, LF and CR")),
+    match text
+        .chars()
+        .any(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r'))
+    {
+        true => Err(D::Error::custom(
+            "must have no control characters but tab, LF and CR",
+        )),
         false => Ok(text),
     }
 }
@@ -338,7 +389,9 @@ where
 }
 
 /// At most `MOST` different labels of at most `MAX` characters each.
-pub(super) fn labels<'de, D, const MOST: usize, const MAX: usize>(deserializer: D) -> Result<Vec<String>, D::Error>
+pub(super) fn labels<'de, D, const MOST: usize, const MAX: usize>(
+    deserializer: D,
+) -> Result<Vec<String>, D::Error>
 where
     D: Deserializer<'de>,
 {
@@ -383,7 +436,9 @@ where
 }
 
 /// An integer from `MIN` to `MAX`. As JSON Schema has it, `5.0` is an integer too.
-pub(super) fn whole<'de, D, T, const MIN: u32, const MAX: u32>(deserializer: D) -> Result<T, D::Error>
+pub(super) fn whole<'de, D, T, const MIN: u32, const MAX: u32>(
+    deserializer: D,
+) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: From<u32>,
@@ -456,8 +511,14 @@ mod tests {
     #[test]
     fn names_the_nearest_known_argument() {
         for (json, wanted) in [
-            (r#"{"titel":1}"#, "unknown argument \"titel\": did you mean title?"),
-            (r#"{"TITLE":1}"#, "unknown argument \"TITLE\": did you mean title?"),
+            (
+                r#"{"titel":1}"#,
+                "unknown argument \"titel\": did you mean title?",
+            ),
+            (
+                r#"{"TITLE":1}"#,
+                "unknown argument \"TITLE\": did you mean title?",
+            ),
             (
                 r#"{"zzzzzzzzzz":1}"#,
                 "unknown argument \"zzzzzzzzzz\": this tool takes description, limit, title",
@@ -466,7 +527,10 @@ mod tests {
             assert_eq!(why(json), wanted);
         }
         let none = super::read::<Nothing>(Some(b"{\"x\":1}")).unwrap_err();
-        assert_eq!(none.to_string(), "unknown argument \"x\": this tool takes none");
+        assert_eq!(
+            none.to_string(),
+            "unknown argument \"x\": this tool takes none"
+        );
     }
 
     #[test]
@@ -499,7 +563,11 @@ mod tests {
         ] {
             assert!(read(json).is_err(), "{json}");
         }
-        let deep = format!("{{\"title\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!(
+            "{{\"title\":{}{}}}",
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         assert!(why(deep).contains("argument title"));
         assert!(super::read::<Sample>(None).is_ok());
         assert!(read(b"{\"title\":\"\xff\"}").is_err());
@@ -521,7 +589,10 @@ mod tests {
         is("\"\"", "has 0 characters, 1 to 3 are allowed");
         is("\"äöüß\"", "has 4 characters");
         is("\"a\\nb\"", "one line");
-        is("\"\\ud800\"", "must be a string, its value cannot be read as one");
+        is(
+            "\"\\ud800\"",
+            "must be a string, its value cannot be read as one",
+        );
         is("true", "must be a string, not a boolean");
         let title = read("{\"title\":\"äöü\"}").unwrap().title;
         assert_eq!(title, "äöü");
@@ -529,7 +600,10 @@ mod tests {
             ("[1]", "holds an entry that is not a string"),
             ("[[\"a\"]]", "holds an entry that is not a string"),
             ("\"a\"", "must be a sequence, not a string"),
-            ("[\"a\",\"b\",\"c\"]", "has 3 entries, at most 2 are allowed"),
+            (
+                "[\"a\",\"b\",\"c\"]",
+                "has 3 entries, at most 2 are allowed",
+            ),
             ("[\"a\",\"a\"]", "names a twice"),
             ("[\"a b\"]", "letters, digits or any of"),
         ] {

@@ -2,7 +2,9 @@
 //! caller are not in it.
 
 use bytes::Bytes;
-use colibri_api::{CostMode, DaemonFacts, FoundTools, ServerFacts, Task, TaskLimits, TaskShare, UnseenServer};
+use colibri_api::{
+    CostMode, DaemonFacts, FoundTools, ServerFacts, Task, TaskLimits, TaskShare, UnseenServer,
+};
 use colibri_protocol::Failure;
 
 use super::skills::SkillDirectories;

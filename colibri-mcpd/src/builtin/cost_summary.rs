@@ -13,10 +13,20 @@ pub(super) fn cost(daemon: &DaemonFacts) -> String {
         None => "none acts, so nothing is held back".to_owned(),
     };
     if spending.set != mode {
-        text.push_str(&format!("; went up from {}, whose budget is used up", spending.set));
+        text.push_str(&format!(
+            "; went up from {}, whose budget is used up",
+            spending.set
+        ));
     }
-    let today = if spending.until.is_some() { " today (UTC)" } else { "" };
-    text.push_str(&format!("; {} used{today}", counted(spending.spent_bytes, "byte")));
+    let today = if spending.until.is_some() {
+        " today (UTC)"
+    } else {
+        ""
+    };
+    text.push_str(&format!(
+        "; {} used{today}",
+        counted(spending.spent_bytes, "byte")
+    ));
     if spending.before_bytes > 0 {
         let at = spending.chosen_at.and_then(time_of_today);
         let at = at.map_or_else(String::new, |at| format!(" at {at} UTC"));
@@ -29,7 +39,9 @@ pub(super) fn cost(daemon: &DaemonFacts) -> String {
         Some(0) if spending.until.is_some() => {
             text.push_str(", nothing left: until 00:00 UTC tools of servers are refused, Colibri's own tools are not");
             if let Some(larger) = spending.larger {
-                text.push_str(&format!("; cost mode {larger} (colibri_set_cost_mode) acts at once"));
+                text.push_str(&format!(
+                    "; cost mode {larger} (colibri_set_cost_mode) acts at once"
+                ));
             }
         }
         Some(left) => text.push_str(&format!(", {left} left")),

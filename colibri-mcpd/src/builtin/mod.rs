@@ -20,7 +20,8 @@ pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};
 pub(crate) use tools::{
-    EXTERNAL_CALL_TOOL, FIND_TOOLS, create_task, parse_external_call, parse_named_call, parse_run_script,
+    EXTERNAL_CALL_TOOL, FIND_TOOLS, create_task, parse_external_call, parse_named_call,
+    parse_run_script,
 };
 pub use tools::{definition, definitions};
 
@@ -34,10 +35,16 @@ use crate::store::{StoreError, TaskRefusal};
 
 /// Answers a call of a tool. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was checked
 /// before.
-pub fn call(tool: &BuiltinDefinition, arguments: Option<&[u8]>, context: &BuiltinContext<'_>) -> ToolOutcome {
+pub fn call(
+    tool: &BuiltinDefinition,
+    arguments: Option<&[u8]>,
+    context: &BuiltinContext<'_>,
+) -> ToolOutcome {
     let answered = match tool.route {
         BuiltinRoute::Here(answer) => answer(arguments, context),
-        BuiltinRoute::Relay | BuiltinRoute::Named | BuiltinRoute::Script => Err(relay::no_such_tool(tool.name)),
+        BuiltinRoute::Relay | BuiltinRoute::Named | BuiltinRoute::Script => {
+            Err(relay::no_such_tool(tool.name))
+        }
     };
     answered.unwrap_or_else(refused)
 }
@@ -62,18 +69,22 @@ impl From<StoreError> for Failure {
             StoreError::Task(refusal) => {
                 let failure = Failure::new(Code::TaskRefused, refusal.to_string());
                 match refusal {
-                    TaskRefusal::Missing(_) => failure.advising("find its number with colibri_list_tasks"),
-                    TaskRefusal::NoSchedule(_) => failure.advising("list your schedules with colibri_schedule_task"),
+                    TaskRefusal::Missing(_) => {
+                        failure.advising("find its number with colibri_list_tasks")
+                    }
+                    TaskRefusal::NoSchedule(_) => {
+                        failure.advising("list your schedules with colibri_schedule_task")
+                    }
                     _ => failure,
                 }
             }
             StoreError::Timing(why) => ArgumentError(why).into(),
-            StoreError::Schedules => {
-                Failure::new(Code::TaskRefused, error.to_string()).advising("delete schedules first")
-            }
+            StoreError::Schedules => Failure::new(Code::TaskRefused, error.to_string())
+                .advising("delete schedules first"),
             StoreError::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
             StoreError::Full | StoreError::OpenTasks(_) => {
-                Failure::new(Code::TaskRefused, error.to_string()).advising("finish or cancel tasks first")
+                Failure::new(Code::TaskRefused, error.to_string())
+                    .advising("finish or cancel tasks first")
             }
             error => Failure::new(Code::StoreUnavailable, error.to_string()),
         }
@@ -96,7 +107,10 @@ pub fn no_such_tool(server: &str, tool: &str, known: bool) -> Failure {
         let why = format!("server {} has no tool {}", quoted(server), quoted(tool));
         Failure::new(Code::NoSuchTool, why).of_server(server)
     } else {
-        Failure::new(Code::NoSuchTool, format!("there is no server {}", quoted(server)))
+        Failure::new(
+            Code::NoSuchTool,
+            format!("there is no server {}", quoted(server)),
+        )
     }
 }
 

@@ -73,17 +73,22 @@ impl SkillDirectories {
     /// The skills with all their files. One that cannot be offered whole is left out, and the log says why.
     pub fn entries(&self) -> Vec<OwnSkill> {
         let mut found = Vec::new();
-        self.scan_with(
-            &mut |skill, frontmatter, directory| match entry(directory, &skill.name, frontmatter) {
-                Ok((entry, files)) => found.push(OwnSkill {
-                    name: skill.name.clone(),
-                    description: skill.description.clone(),
-                    entry,
-                    files,
-                }),
-                Err(why) => warn!(skill = skill.path, "the skill is not offered to clients: {why:#}"),
-            },
-        );
+        self.scan_with(&mut |skill, frontmatter, directory| match entry(
+            directory,
+            &skill.name,
+            frontmatter,
+        ) {
+            Ok((entry, files)) => found.push(OwnSkill {
+                name: skill.name.clone(),
+                description: skill.description.clone(),
+                entry,
+                files,
+            }),
+            Err(why) => warn!(
+                skill = skill.path,
+                "the skill is not offered to clients: {why:#}"
+            ),
+        });
         found
     }
 
@@ -100,7 +105,10 @@ impl SkillDirectories {
                     Ok(())
                 });
                 if let Err(why) = read {
-                    warn!(skill = skill.path, "not all of the skill can be read: {why:#}");
+                    warn!(
+                        skill = skill.path,
+                        "not all of the skill can be read: {why:#}"
+                    );
                 }
             }
         });
@@ -144,25 +152,45 @@ fn names_in(directory: &mut Dir, most: usize) -> anyhow::Result<Vec<CString>> {
     Ok(names)
 }
 
-fn scan_directory(path: &Path, found: &mut SkillCatalogue, each: SkillReader<'_>) -> anyhow::Result<()> {
+fn scan_directory(
+    path: &Path,
+    found: &mut SkillCatalogue,
+    each: SkillReader<'_>,
+) -> anyhow::Result<()> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let mut directory = Dir::open(path, flags, Mode::empty()).map_err(|e| anyhow!("cannot open: {}", e.desc()))?;
+    let mut directory =
+        Dir::open(path, flags, Mode::empty()).map_err(|e| anyhow!("cannot open: {}", e.desc()))?;
     for name in names_in(&mut directory, MAX_ENTRIES)? {
         let skill_directory = path.join(std::ffi::OsStr::from_bytes(name.to_bytes()));
-        let opened = match Dir::openat(&directory, name.as_c_str(), flags | OFlag::O_NOFOLLOW, Mode::empty()) {
+        let opened = match Dir::openat(
+            &directory,
+            name.as_c_str(),
+            flags | OFlag::O_NOFOLLOW,
+            Mode::empty(),
+        ) {
             Ok(opened) => Ok(opened),
             // A file that is no directory: a README, say. A link answers the same way on Linux, ELOOP or EMLINK
             // elsewhere (open(2)).
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
                 continue;
             }
-            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => Err(anyhow!("is a symbolic link, not followed")),
+            Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) => {
+                Err(anyhow!("is a symbolic link, not followed"))
+            }
             Err(e) => Err(anyhow!("cannot open: {}", e.desc())),
         };
         let read = opened.and_then(|opened| {
             let (skill, frontmatter) = read_skill(&opened, &skill_directory)?;
-            match found.skills.iter().find(|earlier| earlier.name == skill.name) {
-                Some(earlier) => Err(anyhow!("has the same name as {}: {}", earlier.path, skill.name)),
+            match found
+                .skills
+                .iter()
+                .find(|earlier| earlier.name == skill.name)
+            {
+                Some(earlier) => Err(anyhow!(
+                    "has the same name as {}: {}",
+                    earlier.path,
+                    skill.name
+                )),
                 None => Ok((skill, frontmatter, opened)),
             }
         });
@@ -190,7 +218,9 @@ fn read_skill(directory: impl AsFd, path: &Path) -> anyhow::Result<(Skill, Map<S
         e => anyhow!("{FILE} cannot be opened: {}", e.desc()),
     })?;
     let file = File::from(file);
-    let metadata = file.metadata().with_context(|| format!("{FILE} cannot be read"))?;
+    let metadata = file
+        .metadata()
+        .with_context(|| format!("{FILE} cannot be read"))?;
     if !metadata.is_file() {
         bail!("{FILE} is not a regular file");
     }
@@ -291,7 +321,9 @@ fn each_file(
     }
     let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     for name in names_in(directory, skills::MAX_FILES)? {
-        let shown = name.to_str().map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
+        let shown = name
+            .to_str()
+            .map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
         let path = format!("{above}{}", encoded(shown));
         let file = match openat(&*directory, name.as_c_str(), flags, Mode::empty()) {
             Ok(opened) => File::from(opened),
@@ -301,7 +333,12 @@ fn each_file(
         };
         let kind = file.metadata()?.file_type();
         if kind.is_dir() {
-            each_file(&mut Dir::from_fd(file.into())?, &format!("{path}/"), depth + 1, each)?;
+            each_file(
+                &mut Dir::from_fd(file.into())?,
+                &format!("{path}/"),
+                depth + 1,
+                each,
+            )?;
         } else if kind.is_file() {
             each(&path, file)?;
         }
@@ -310,7 +347,11 @@ fn each_file(
 }
 
 /// The entry of an opened skill in `skills/list`, and the paths of its files.
-fn entry(directory: &mut Dir, name: &str, frontmatter: &Map<String, Value>) -> anyhow::Result<(String, Vec<String>)> {
+fn entry(
+    directory: &mut Dir,
+    name: &str,
+    frontmatter: &Map<String, Value>,
+) -> anyhow::Result<(String, Vec<String>)> {
     let base = format!("{}{name}", skills::OWN);
     let (mut resources, mut paths, mut left) = (Vec::new(), Vec::new(), skills::MAX_BYTES);
     each_file(directory, "", 0, &mut |path, file| {
@@ -320,7 +361,9 @@ fn entry(directory: &mut Dir, name: &str, frontmatter: &Map<String, Value>) -> a
             bail!("it has more than {} files", skills::MAX_FILES);
         }
         let digest = format!("sha256:{}", sha256_hex(&content));
-        resources.push(json!({ "uri": format!("{base}/{path}"), "digest": digest, "size": content.len() }));
+        resources.push(
+            json!({ "uri": format!("{base}/{path}"), "digest": digest, "size": content.len() }),
+        );
         paths.push(format!("{base}/{path}"));
         Ok(())
     })?;
@@ -342,7 +385,9 @@ fn encoded(name: &str) -> String {
     let mut out = String::new();
     for byte in name.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte.into()),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                out.push(byte.into())
+            }
             _ => out.push_str(&format!("%{byte:02X}")),
         }
     }
@@ -368,15 +413,24 @@ mod tests {
     #[test]
     fn reads_the_simple_forms() {
         assert_eq!(description("Reads PDFs  # a comment"), "Reads PDFs");
-        assert_eq!(description("see http://example.org/#a"), "see http://example.org/#a");
+        assert_eq!(
+            description("see http://example.org/#a"),
+            "see http://example.org/#a"
+        );
         assert_eq!(description(r#""a: \"b\" # \u00e4" # c"#), "a: \"b\" # ä");
         assert_eq!(description("'it''s: [so]'"), "it's: [so]");
-        assert_eq!(description(">-\n  one\n  two\n\n  three\n"), "one two three");
+        assert_eq!(
+            description(">-\n  one\n  two\n\n  three\n"),
+            "one two three"
+        );
         assert_eq!(description("|\n  one\n    two\nlicense: MIT"), "one   two");
         assert_eq!(
             front_matter("---\r\nname: x\r\ndescription: y\r\n---\r\n").unwrap(),
             (
-                json!({ "name": "x", "description": "y" }).as_object().unwrap().clone(),
+                json!({ "name": "x", "description": "y" })
+                    .as_object()
+                    .unwrap()
+                    .clone(),
                 "x".to_owned(),
                 "y".to_owned()
             )
@@ -404,7 +458,9 @@ mod tests {
             ("\"\\q\"", "no YAML"),
             ("''", "1 to 1024 are allowed"),
         ] {
-            let message = read(&format!("name: x\ndescription: {value}")).unwrap_err().to_string();
+            let message = read(&format!("name: x\ndescription: {value}"))
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(why), "{value}: {message}");
         }
         for (front, why) in [
@@ -416,14 +472,22 @@ mod tests {
             ("name: a--b\ndescription: z", "must be 1 to 64"),
             ("name:x", "no YAML"),
             ("- name", "no YAML"),
-            ("a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: *c\n", "no name"),
+            (
+                "a: &a [1,1]\nb: &b [*a,*a]\nc: &c [*b,*b]\nd: *c\n",
+                "no name",
+            ),
         ] {
             let message = read(front).unwrap_err().to_string();
             assert!(message.contains(why), "{front}: {message}");
         }
         // A front matter that would fill memory.
         let bomb: String = (0..30)
-            .map(|n| format!("k{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(",")))
+            .map(|n| {
+                format!(
+                    "k{n}: &a{n} [{}]\n",
+                    vec![format!("*a{}", n - 1); 9].join(",")
+                )
+            })
             .collect();
         let bomb = bomb.replacen("*a-1", "x", 9);
         assert!(read(&format!("{bomb}name: x\ndescription: y")).is_err());
@@ -488,7 +552,11 @@ mod tests {
             fs::create_dir_all(root.join(name)).unwrap();
         }
         fs::create_dir(&outside).unwrap();
-        fs::write(outside.join(FILE), "---\nname: outside\ndescription: secret\n---\n").unwrap();
+        fs::write(
+            outside.join(FILE),
+            "---\nname: outside\ndescription: secret\n---\n",
+        )
+        .unwrap();
         fs::write(root.join("README"), "no skill").unwrap();
         for name in ["good", "same", ".git"] {
             fs::write(root.join(name).join(FILE), good).unwrap();
@@ -520,7 +588,10 @@ mod tests {
             }]
         );
         let why = |path: &Path| {
-            let problem = found.problems.iter().find(|problem| problem.path == shown(path));
+            let problem = found
+                .problems
+                .iter()
+                .find(|problem| problem.path == shown(path));
             problem.map_or("", |problem| problem.why.as_str())
         };
         for (name, wanted) in [
@@ -534,7 +605,11 @@ mod tests {
             ("dir", "not a regular file"),
             ("hidden\u{202e}", "no front matter"),
         ] {
-            assert!(why(&root.join(name)).contains(wanted), "{name}: {:?}", found.problems);
+            assert!(
+                why(&root.join(name)).contains(wanted),
+                "{name}: {:?}",
+                found.problems
+            );
         }
         assert!(why(&missing).contains("cannot open"));
         assert_eq!(found.problems.len(), 10, "{:?}", found.problems);
@@ -569,7 +644,10 @@ mod tests {
         let own = SkillDirectories::new(vec![root.clone()]);
         let found = own.entries();
         assert_eq!(found.len(), 1);
-        let (file, binary) = ("skill://colibri/pdf/SKILL.md", "skill://colibri/pdf/a%20b/c/x.bin");
+        let (file, binary) = (
+            "skill://colibri/pdf/SKILL.md",
+            "skill://colibri/pdf/a%20b/c/x.bin",
+        );
         assert_eq!(found[0].files, [file, binary]);
         let entry: Value = serde_json::from_str(&found[0].entry).unwrap();
         assert_eq!(

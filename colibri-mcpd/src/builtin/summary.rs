@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use colibri_api::{CreatedTask, DaemonFacts, OneTask, ServerFacts, Task, UNBOUNDED_MOUNT, UnseenServer};
+use colibri_api::{
+    CreatedTask, DaemonFacts, OneTask, ServerFacts, Task, UNBOUNDED_MOUNT, UnseenServer,
+};
 use colibri_protocol::{AnswerBody, Code, Failure, Method, Version};
 use colibri_text::{brief, counted, visible};
 use serde::Serialize;
@@ -58,7 +60,10 @@ pub(super) fn refused(failure: Failure) -> ToolOutcome {
         // Not for a code that is delivered as a result, which all of ours are.
         AnswerBody::Error(error) => error.to_json().into_bytes(),
     };
-    ToolOutcome { result, is_error: true }
+    ToolOutcome {
+        result,
+        is_error: true,
+    }
 }
 
 /// A successful result: the summary, and the whole as JSON for clients that know no structured content (MCP asks for it,
@@ -69,7 +74,10 @@ pub(super) fn outcome(summary: &str, structured: &impl Serialize) -> Result<Tool
 }
 
 /// A result of these texts.
-pub(super) fn written(texts: &[&str], structured: Option<&impl Serialize>) -> Result<ToolOutcome, Failure> {
+pub(super) fn written(
+    texts: &[&str],
+    structured: Option<&impl Serialize>,
+) -> Result<ToolOutcome, Failure> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct CallToolResult<'a, T> {
@@ -82,7 +90,10 @@ pub(super) fn written(texts: &[&str], structured: Option<&impl Serialize>) -> Re
         r#type: &'static str,
         text: &'a str,
     }
-    let content = texts.iter().map(|text| Text { r#type: "text", text });
+    let content = texts.iter().map(|text| Text {
+        r#type: "text",
+        text,
+    });
     let made = serde_json::to_vec(&CallToolResult {
         content: content.collect(),
         structured_content: structured,
@@ -92,7 +103,10 @@ pub(super) fn written(texts: &[&str], structured: Option<&impl Serialize>) -> Re
 
 /// The failure to write an answer as JSON.
 pub(super) fn unwritable(error: serde_json::Error) -> Failure {
-    Failure::new(Code::Internal, format!("the answer cannot be written as JSON: {error}"))
+    Failure::new(
+        Code::Internal,
+        format!("the answer cannot be written as JSON: {error}"),
+    )
 }
 
 /// The description of the daemon in status and snapshot.
@@ -195,8 +209,16 @@ pub(super) fn blocked(server: &ServerFacts) -> Option<String> {
         (0, false) => return None,
         (0, true) => "its instructions are".to_owned(),
         (count, instructions) => {
-            let more = if instructions { " and its instructions" } else { "" };
-            let are = if count == 1 && !instructions { "is" } else { "are" };
+            let more = if instructions {
+                " and its instructions"
+            } else {
+                ""
+            };
+            let are = if count == 1 && !instructions {
+                "is"
+            } else {
+                "are"
+            };
             let noun = if server.others_blocked == 0 {
                 "tool"
             } else {
@@ -217,7 +239,11 @@ pub(super) fn unseen_line(unseen: &UnseenServer) -> String {
         .reason
         .as_ref()
         .map(|reason| format!(": {}", brief(reason, MAX_SUMMARY_TEXT)));
-    let (server, state, reason) = (&unseen.server, unseen.state.name(), reason.unwrap_or_default());
+    let (server, state, reason) = (
+        &unseen.server,
+        unseen.state.name(),
+        reason.unwrap_or_default(),
+    );
     format!("{server} ({state}): its tools are not known yet{reason}")
 }
 
@@ -251,12 +277,25 @@ pub(super) fn created(task: Task, viewer: u32) -> Result<ToolOutcome, Failure> {
 }
 
 /// The answer with one task, and its result if it has one.
-pub(super) fn one_task(task: Task, result: Option<String>, viewer: u32) -> Result<ToolOutcome, Failure> {
-    let result = result.map(RawValue::from_string).transpose().map_err(|error| {
-        let why = format!("the result of task {} in the store is no JSON: {error}", task.id);
-        Failure::new(Code::StoreUnavailable, why)
-    })?;
-    outcome(&format!("Task {}", task_line(&task, viewer)), &OneTask { task, result })
+pub(super) fn one_task(
+    task: Task,
+    result: Option<String>,
+    viewer: u32,
+) -> Result<ToolOutcome, Failure> {
+    let result = result
+        .map(RawValue::from_string)
+        .transpose()
+        .map_err(|error| {
+            let why = format!(
+                "the result of task {} in the store is no JSON: {error}",
+                task.id
+            );
+            Failure::new(Code::StoreUnavailable, why)
+        })?;
+    outcome(
+        &format!("Task {}", task_line(&task, viewer)),
+        &OneTask { task, result },
+    )
 }
 
 /// `3 d 4 h`, `4 h 5 min`, `5 min 6 s`, `6 s`.
@@ -282,6 +321,9 @@ pub(super) fn push_list<T>(text: &mut String, items: &[T], line: impl Fn(&T) -> 
         push_line(text, &format!("- {}", line(item)));
     }
     if items.len() > MAX_SUMMARY_LINES {
-        push_line(text, &format!("- and {} more", items.len() - MAX_SUMMARY_LINES));
+        push_line(
+            text,
+            &format!("- and {} more", items.len() - MAX_SUMMARY_LINES),
+        );
     }
 }

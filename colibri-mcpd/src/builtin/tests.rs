@@ -6,8 +6,9 @@ use crate::results::{ResultOwner, Results};
 use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TITLE};
 use colibri_api::script::RUN_SCRIPT;
 use colibri_api::{
-    CostMode, CostSetBy, CostUsage, DaemonFacts, FoundTool, FoundTools, NewTask, OpenGates, RegistryFacts, ServerFacts,
-    ServerIsolation, ServerJail, ServerProcess, ServerState, ServerTransport, TaskShare, TaskStatus, UnseenServer,
+    CostMode, CostSetBy, CostUsage, DaemonFacts, FoundTool, FoundTools, NewTask, OpenGates,
+    RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
+    ServerTransport, TaskShare, TaskStatus, UnseenServer,
 };
 use colibri_protocol::Version;
 use proptest::prelude::*;
@@ -87,7 +88,9 @@ fn view(open: bool, mode: CostMode) -> DaemonView {
             },
             registry: RegistryFacts {
                 path: "/usr/local/etc/colibri/external-mcp.json".to_owned(),
-                error: Some("line 3, column 7: unknown key \"jial\", did you mean \"jail\"?".to_owned()),
+                error: Some(
+                    "line 3, column 7: unknown key \"jial\", did you mean \"jail\"?".to_owned(),
+                ),
             },
             trail_error: None,
             approvals_waiting: 1,
@@ -118,7 +121,11 @@ impl Bench {
         let state = tempfile::tempdir().unwrap();
         let skill = state.path().join("skills/pdf");
         std::fs::create_dir_all(&skill).unwrap();
-        std::fs::write(skill.join("SKILL.md"), "---\nname: pdf\ndescription: Reads PDFs\n---\n").unwrap();
+        std::fs::write(
+            skill.join("SKILL.md"),
+            "---\nname: pdf\ndescription: Reads PDFs\n---\n",
+        )
+        .unwrap();
         std::fs::create_dir(state.path().join("skills/empty")).unwrap();
         let skills = SkillDirectories::new(vec![state.path().join("skills")]);
         let store = Arc::new(Database::open(&state.path().join("state")).unwrap());
@@ -156,12 +163,15 @@ impl Bench {
     }
 
     fn offered(&self) -> AdvertisedTools {
-        let tools = self.external.iter().map(|(server, tool, definition)| ExternalTool {
-            name: format!("{server}__{tool}"),
-            server: (*server).to_owned(),
-            tool: (*tool).to_owned(),
-            definition: definition.clone().into(),
-        });
+        let tools = self
+            .external
+            .iter()
+            .map(|(server, tool, definition)| ExternalTool {
+                name: format!("{server}__{tool}"),
+                server: (*server).to_owned(),
+                tool: (*tool).to_owned(),
+                definition: definition.clone().into(),
+            });
         AdvertisedTools {
             servers: vec!["docs".to_owned(), "github".to_owned()],
             tools: tools.collect(),
@@ -195,11 +205,14 @@ impl Bench {
                     .external
                     .iter()
                     .filter(|(id, ..)| server.is_none_or(|server| server == *id));
-                let found = tools.clone().take(limit).map(|(server, tool, _)| FoundTool {
-                    name: format!("{server}__{tool}"),
-                    server: (*server).to_owned(),
-                    description: query.to_owned(),
-                });
+                let found = tools
+                    .clone()
+                    .take(limit)
+                    .map(|(server, tool, _)| FoundTool {
+                        name: format!("{server}__{tool}"),
+                        server: (*server).to_owned(),
+                        description: query.to_owned(),
+                    });
                 Ok(FoundTools {
                     tools: found.collect(),
                     left_out: tools.count().saturating_sub(limit) as u64,
@@ -248,7 +261,10 @@ impl Bench {
         if let Err(error) = jsonschema::validate(&schema, &structured) {
             panic!("{name}: {error}: {structured}");
         }
-        (structured, result["content"][0]["text"].as_str().unwrap().to_owned())
+        (
+            structured,
+            result["content"][0]["text"].as_str().unwrap().to_owned(),
+        )
     }
 
     /// Calls, asserts an error, and returns its data and text.
@@ -317,14 +333,28 @@ fn the_tools_are_defined_as_the_design_says() {
         assert_eq!(json["name"], name);
         assert!(!definition.json.contains(&b'\n'));
         assert!(json["title"].is_string() && json["description"].is_string());
-        assert_eq!(json["annotations"]["readOnlyHint"], gate == Gate::None, "{name}");
-        assert_eq!(json["annotations"]["openWorldHint"], gate == Gate::External, "{name}");
+        assert_eq!(
+            json["annotations"]["readOnlyHint"],
+            gate == Gate::None,
+            "{name}"
+        );
+        assert_eq!(
+            json["annotations"]["openWorldHint"],
+            gate == Gate::External,
+            "{name}"
+        );
         assert_eq!(
             matches!(definition.route, BuiltinRoute::Relay),
             name == EXTERNAL_CALL_TOOL
         );
-        assert_eq!(matches!(definition.route, BuiltinRoute::Named), name == CALL_TOOL);
-        assert_eq!(matches!(definition.route, BuiltinRoute::Script), name == RUN_SCRIPT);
+        assert_eq!(
+            matches!(definition.route, BuiltinRoute::Named),
+            name == CALL_TOOL
+        );
+        assert_eq!(
+            matches!(definition.route, BuiltinRoute::Script),
+            name == RUN_SCRIPT
+        );
         assert_eq!(
             json["annotations"]["destructiveHint"] == true,
             gate == Gate::External,
@@ -355,7 +385,11 @@ fn a_list_for_those_who_find_tools_takes_few_tokens() {
         .iter()
         .filter(|definition| definition.rules.always_listed)
         .map(|definition| {
-            let more = if definition.name == FIND_TOOLS { &*servers } else { "" };
+            let more = if definition.name == FIND_TOOLS {
+                &*servers
+            } else {
+                ""
+            };
             definition.listed_briefly(Version::LATEST, more)
         });
     let list = listed.collect::<Vec<_>>().join(&b","[..]);
@@ -374,14 +408,18 @@ fn status_and_snapshot_tell_all_and_match_their_schemas() {
     let (status, text) = bench.ok("colibri_status", json!({}));
     assert_eq!(status["servers"]["total"], 2);
     assert_eq!(status["servers"]["by_state"]["backing off"], 1);
-    assert_eq!(status["gates"], json!({"write": true, "external_call": true}));
+    assert_eq!(
+        status["gates"],
+        json!({"write": true, "external_call": true})
+    );
     assert_eq!(status["cost_mode"], "smart");
     assert_eq!(
         status["budgets"],
         json!({"session_bytes": 2_000_000, "uncompacted_turns": 20, "tool_result_bytes": 16_000})
     );
     assert!(
-        text.contains("up 1 d 2 h, 1 client connected") && text.contains("2 (1 ready, 1 backing off)"),
+        text.contains("up 1 d 2 h, 1 client connected")
+            && text.contains("2 (1 ready, 1 backing off)"),
         "{text}"
     );
     assert!(text.contains("did you mean"), "{text}");
@@ -396,8 +434,14 @@ fn status_and_snapshot_tell_all_and_match_their_schemas() {
 fn a_server_cannot_forge_lines_of_a_summary() {
     let (servers, text) = Bench::new(false).ok("colibri_external_mcp_servers", json!({}));
     assert_eq!(servers["servers"][1]["processes"][0]["pid"], 77);
-    assert!(text.contains("\\u{1b}[2Jcannot connect\\nGates: write open"), "{text}");
-    assert!(!text.lines().any(|line| line.starts_with("Gates")), "{text}");
+    assert!(
+        text.contains("\\u{1b}[2Jcannot connect\\nGates: write open"),
+        "{text}"
+    );
+    assert!(
+        !text.lines().any(|line| line.starts_with("Gates")),
+        "{text}"
+    );
     assert!(
         text.contains(
             "github: ready, 2 tools, 1 prompt, 1 process, jail ephemeral, network none, unbounded mount, 1 tool is blocked: \
@@ -414,7 +458,10 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
     let wanted = r#""input_schema":{"type":"object", "maximum":18446744073709551616, "x":1e400}"#;
     assert!(String::from_utf8(raw).unwrap().contains(wanted));
     let (listed, text) = bench.ok("colibri_external_mcp_list_tools", json!({}));
-    assert_eq!((&listed["left_out"], &listed["unlistable"]), (&json!(0), &json!(1)));
+    assert_eq!(
+        (&listed["left_out"], &listed["unlistable"]),
+        (&json!(0), &json!(1))
+    );
     assert_eq!(listed["tools"][0]["title"], "Search");
     assert_eq!(
         listed["tools"][1],
@@ -427,13 +474,22 @@ fn external_tools_are_listed_with_their_schemas_as_written() {
         "{text}"
     );
 
-    let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({"server": "github"}));
+    let (listed, _) = bench.ok(
+        "colibri_external_mcp_list_tools",
+        json!({"server": "github"}),
+    );
     assert_eq!(listed["not_seen"], json!([]));
     assert_eq!(
-        (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
+        (
+            listed["tools"].as_array().unwrap().len(),
+            &listed["left_out"]
+        ),
         (1, &json!(0))
     );
-    let (error, text) = bench.refused("colibri_external_mcp_list_tools", b"{\"server\":\"gitlab\"}");
+    let (error, text) = bench.refused(
+        "colibri_external_mcp_list_tools",
+        b"{\"server\":\"gitlab\"}",
+    );
     assert_eq!(error["code"], "NO_SUCH_TOOL");
     assert!(text.contains("docs, github"), "{text}");
 }
@@ -495,8 +551,17 @@ fn a_definition_is_shown_as_it_was_written() {
         bench.external[0].2
     );
     // What is not there, whoever asks, and bytes that are no text.
-    for name in ["github__nothing", "search", "", "\u{202e}\n\"", &"x".repeat(1024)] {
-        let (error, text) = bench.refused("colibri_tool_schema", json!({ "tool": name }).to_string().as_bytes());
+    for name in [
+        "github__nothing",
+        "search",
+        "",
+        "\u{202e}\n\"",
+        &"x".repeat(1024),
+    ] {
+        let (error, text) = bench.refused(
+            "colibri_tool_schema",
+            json!({ "tool": name }).to_string().as_bytes(),
+        );
         assert_eq!(
             error["code"],
             if name.is_empty() {
@@ -514,7 +579,8 @@ fn a_definition_is_shown_as_it_was_written() {
 #[test]
 fn a_call_through_another_names_no_tool_that_calls_others() {
     let read = |text: &str| {
-        parse_named_call(Some(text.as_bytes())).map(|call| (call.tool, call.arguments.map(<[u8]>::to_vec)))
+        parse_named_call(Some(text.as_bytes()))
+            .map(|call| (call.tool, call.arguments.map(<[u8]>::to_vec)))
     };
     assert_eq!(read(r#"{"tool":"a__b"}"#), Ok(("a__b".to_owned(), None)));
     assert_eq!(
@@ -544,19 +610,32 @@ fn a_call_through_another_names_no_tool_that_calls_others() {
 #[test]
 fn a_list_of_huge_tools_stays_under_the_frame_limit() {
     let mut bench = Bench::new(false);
-    let huge = format!("{{\"inputSchema\":{{\"d\":\"{}\"}}}}", "\\\\".repeat(300_000));
-    bench.external = (0..20).map(|_| ("github", "huge", huge.clone().into_bytes())).collect();
+    let huge = format!(
+        "{{\"inputSchema\":{{\"d\":\"{}\"}}}}",
+        "\\\\".repeat(300_000)
+    );
+    bench.external = (0..20)
+        .map(|_| ("github", "huge", huge.clone().into_bytes()))
+        .collect();
     let outcome = bench.call("colibri_external_mcp_list_tools", b"{}");
     assert!(outcome.result.len() < 16 << 20, "{}", outcome.result.len());
     let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({}));
     assert_eq!(
-        (listed["tools"].as_array().unwrap().len(), &listed["left_out"]),
+        (
+            listed["tools"].as_array().unwrap().len(),
+            &listed["left_out"]
+        ),
         (6, &json!(14))
     );
     // What one lists leaves room for the others.
-    bench.external.push(("zoo", "small", b"{\"inputSchema\":{}}".to_vec()));
+    bench
+        .external
+        .push(("zoo", "small", b"{\"inputSchema\":{}}".to_vec()));
     let (listed, _) = bench.ok("colibri_external_mcp_list_tools", json!({}));
-    assert_eq!(listed["tools"].as_array().unwrap().last().unwrap()["server"], "zoo");
+    assert_eq!(
+        listed["tools"].as_array().unwrap().last().unwrap()["server"],
+        "zoo"
+    );
     assert_eq!(listed["left_out"], 17);
 }
 
@@ -580,16 +659,25 @@ fn tasks_are_created_taken_in_and_listed() {
     let text = format!("\n  Please look: {}\nmore", "ä".repeat(300));
     let (taken, _) = bench.ok("colibri_intake_task", json!({"text": text}));
     assert_eq!(taken["task"]["status"], "intake");
-    assert_eq!(taken["task"]["title"].as_str().unwrap().chars().count(), MAX_TITLE);
+    assert_eq!(
+        taken["task"]["title"].as_str().unwrap().chars().count(),
+        MAX_TITLE
+    );
     assert_eq!(taken["task"]["description"], text);
     assert_eq!(taken["task"]["source"], "mcp");
 
     let (page, summary) = bench.ok("colibri_list_tasks", json!({"limit": 1}));
     assert_eq!(page["tasks"], json!([taken["task"]]));
     assert!(summary.starts_with("1 task, more follow"), "{summary}");
-    let (page, _) = bench.ok("colibri_list_tasks", json!({"limit": 1, "cursor": page["next_cursor"]}));
+    let (page, _) = bench.ok(
+        "colibri_list_tasks",
+        json!({"limit": 1, "cursor": page["next_cursor"]}),
+    );
     assert_eq!(page, json!({"tasks": [task], "next_cursor": null}));
-    let (page, _) = bench.ok("colibri_list_tasks", json!({"status": "intake", "source": "mcp"}));
+    let (page, _) = bench.ok(
+        "colibri_list_tasks",
+        json!({"status": "intake", "source": "mcp"}),
+    );
     assert_eq!(page["tasks"].as_array().unwrap().len(), 1);
 
     let (error, text) = bench.refused("colibri_list_tasks", b"{\"cursor\":\"made up\"}");
@@ -622,7 +710,8 @@ fn a_task_is_claimed_started_finished_and_its_result_read() {
     let raw = bench.call("colibri_get_task", b"{\"task\":1}").result;
     let raw = String::from_utf8(raw).unwrap();
     assert!(
-        raw.contains("\"result\":{\"n\": 18446744073709551616, \"x\":1e400}") && !raw.contains('\n'),
+        raw.contains("\"result\":{\"n\": 18446744073709551616, \"x\":1e400}")
+            && !raw.contains('\n'),
         "{raw}"
     );
     let (error, text) = bench.refused("colibri_finish_task", result);
@@ -639,7 +728,10 @@ fn a_task_is_failed_released_cancelled_and_taken_in_with_capabilities() {
         "colibri_intake_task",
         json!({"text": "please", "capabilities": ["rust"]}),
     );
-    assert_eq!(bench.ok("colibri_next_task", json!({})).0["task"], Value::Null);
+    assert_eq!(
+        bench.ok("colibri_next_task", json!({})).0["task"],
+        Value::Null
+    );
     let (queued, _) = bench.ok("colibri_release_task", json!({"task": 1}));
     assert_eq!(queued["task"]["status"], "queued");
     assert_eq!(queued["task"]["required_capabilities"], json!(["rust"]));
@@ -654,12 +746,21 @@ fn a_task_is_failed_released_cancelled_and_taken_in_with_capabilities() {
     assert!(text.contains("(no time)"), "{text}");
     bench.ok("colibri_next_task", json!({}));
     let given = json!({"task": 1, "claim": 2, "reason": "cannot be"});
-    assert_eq!(bench.ok("colibri_fail_task", given).0["task"]["status"], "failed");
+    assert_eq!(
+        bench.ok("colibri_fail_task", given).0["task"]["status"],
+        "failed"
+    );
     bench.ok("colibri_create_task", json!({"title": "t"}));
     let (listed, text) = bench.ok("colibri_list_tasks", json!({"status": "queued"}));
-    assert_eq!(listed["tasks"][0]["waiting"], "no agent is there for uid 1001");
+    assert_eq!(
+        listed["tasks"][0]["waiting"],
+        "no agent is there for uid 1001"
+    );
     assert!(text.contains("no agent is there"), "{text}");
-    let (over, _) = bench.ok("colibri_cancel_task", json!({"task": 2, "reason": "not any more"}));
+    let (over, _) = bench.ok(
+        "colibri_cancel_task",
+        json!({"task": 2, "reason": "not any more"}),
+    );
     assert_eq!(
         (&over["task"]["status"], &over["task"]["reason"]),
         (&json!("cancelled"), &json!("not any more"))
@@ -671,7 +772,9 @@ fn a_result_is_bounded_and_a_number_out_of_range_is_named() {
     let bench = Bench::new(true);
     bench.ok("colibri_create_task", json!({"title": "t"}));
     bench.ok("colibri_next_task", json!({}));
-    let finish = |length: usize| json!({"task": 1, "claim": 1, "result": "x".repeat(length - 2)}).to_string();
+    let finish = |length: usize| {
+        json!({"task": 1, "claim": 1, "result": "x".repeat(length - 2)}).to_string()
+    };
     for length in [16 << 20, (64 << 10) + 1] {
         let (error, text) = bench.refused("colibri_finish_task", finish(length).as_bytes());
         assert_eq!(error["code"], "SCHEMA_INVALID");
@@ -692,7 +795,11 @@ fn a_result_is_bounded_and_a_number_out_of_range_is_named() {
         "\"1\"",
         "null",
     ] {
-        for tool in ["colibri_get_task", "colibri_next_task", "colibri_cancel_task"] {
+        for tool in [
+            "colibri_get_task",
+            "colibri_next_task",
+            "colibri_cancel_task",
+        ] {
             let (error, text) = bench.refused(tool, format!("{{\"task\":{task}}}").as_bytes());
             assert_eq!(error["code"], "SCHEMA_INVALID", "{task}");
             assert!(text.contains("argument task"), "{text}");
@@ -701,7 +808,10 @@ fn a_result_is_bounded_and_a_number_out_of_range_is_named() {
     let (error, text) = bench.refused("colibri_get_task", b"{\"task\":4294967295}");
     assert_eq!(error["code"], "TASK_REFUSED");
     assert!(text.contains("there is no task 4294967295"), "{text}");
-    bench.ok("colibri_finish_task", serde_json::from_str(&finish(64 << 10)).unwrap());
+    bench.ok(
+        "colibri_finish_task",
+        serde_json::from_str(&finish(64 << 10)).unwrap(),
+    );
 }
 
 /// An agent that tries what is not its own.
@@ -731,12 +841,26 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
     bench.ok("colibri_next_task", json!({"task": 3}));
     bench.agent = Some(("coder", "00000000000000aa"));
     let (_, text) = bench.refused("colibri_next_task", b"{\"task\":2}");
-    assert!(text.contains("must leave out task, capabilities and shared"), "{text}");
+    assert!(
+        text.contains("must leave out task, capabilities and shared"),
+        "{text}"
+    );
     let (next, _) = bench.ok("colibri_next_task", json!({}));
-    assert_eq!((&next["task"]["id"], &next["task"]["claim"]), (&json!(1), &json!(1)));
-    assert_eq!(bench.ok("colibri_next_task", json!({})).0, next, "the one that it has");
+    assert_eq!(
+        (&next["task"]["id"], &next["task"]["claim"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(
+        bench.ok("colibri_next_task", json!({})).0,
+        next,
+        "the one that it has"
+    );
     let (listed, _) = bench.ok("colibri_list_tasks", json!({}));
-    assert_eq!(listed["tasks"].as_array().unwrap().len(), 2, "its person's alone");
+    assert_eq!(
+        listed["tasks"].as_array().unwrap().len(),
+        2,
+        "its person's alone"
+    );
     for tool in [
         "colibri_start_task",
         "colibri_finish_task",
@@ -787,17 +911,30 @@ fn an_instance_has_nothing_but_the_task_that_it_claimed() {
         "colibri_schedule_task",
         "colibri_set_cost_mode",
     ] {
-        assert_eq!(definition(tool).unwrap().at_door, None, "{tool} is not an agent's");
+        assert_eq!(
+            definition(tool).unwrap().at_door,
+            None,
+            "{tool} is not an agent's"
+        );
     }
     bench.agent = Some(("coder", "00000000000000bb"));
-    let (_, text) = bench.refused("colibri_finish_task", b"{\"task\":1,\"claim\":1,\"result\":1}");
+    let (_, text) = bench.refused(
+        "colibri_finish_task",
+        b"{\"task\":1,\"claim\":1,\"result\":1}",
+    );
     assert!(
         text.contains("claimed by the agent's instance 00000000000000aa"),
         "{text}"
     );
-    assert_eq!(bench.ok("colibri_next_task", json!({})).0["task"], Value::Null);
+    assert_eq!(
+        bench.ok("colibri_next_task", json!({})).0["task"],
+        Value::Null
+    );
     bench.agent = None;
-    let (_, text) = bench.refused("colibri_finish_task", b"{\"task\":1,\"claim\":1,\"result\":1}");
+    let (_, text) = bench.refused(
+        "colibri_finish_task",
+        b"{\"task\":1,\"claim\":1,\"result\":1}",
+    );
     assert!(
         text.contains("claimed by the agent's instance"),
         "its person does not answer for it: {text}"
@@ -811,19 +948,29 @@ fn schedules_are_created_listed_and_deleted() {
     let (made, text) = bench.ok("colibri_schedule_task", given);
     assert_eq!(made["schedules"][0]["work"]["task"]["title"], "Clean up");
     assert!(text.contains("1 [0 3 * * mon] creates Clean up"), "{text}");
-    let given = json!({"action": "create", "every_s": 60, "tool": "git__status", "arguments": {"n": 1}});
+    let given =
+        json!({"action": "create", "every_s": 60, "tool": "git__status", "arguments": {"n": 1}});
     bench.ok("colibri_schedule_task", given);
     let (listed, text) = bench.ok("colibri_schedule_task", json!({"action": "list"}));
     assert_eq!(listed["schedules"].as_array().unwrap().len(), 2);
     assert!(text.contains("2 [every 60 s] calls git__status"), "{text}");
-    bench.ok("colibri_schedule_task", json!({"action": "delete", "schedule": 1}));
+    bench.ok(
+        "colibri_schedule_task",
+        json!({"action": "delete", "schedule": 1}),
+    );
     for (given, why) in [
-        (json!({"action": "create", "cron": "0 3 * * *"}), "either title or tool"),
+        (
+            json!({"action": "create", "cron": "0 3 * * *"}),
+            "either title or tool",
+        ),
         (
             json!({"action": "create", "cron": "0 3 * * *", "title": "a", "tool": "b"}),
             "either title or tool",
         ),
-        (json!({"action": "create", "title": "a"}), "one of cron, every_s and at"),
+        (
+            json!({"action": "create", "title": "a"}),
+            "one of cron, every_s and at",
+        ),
         (
             json!({"action": "create", "title": "a", "every_s": 1, "at": "2100-01-01T00:00:00Z"}),
             "one of cron",
@@ -845,7 +992,10 @@ fn schedules_are_created_listed_and_deleted() {
             "must be an object",
         ),
         (json!({"action": "delete"}), "schedule is missing"),
-        (json!({"action": "delete", "schedule": 1}), "no schedule 1 of yours"),
+        (
+            json!({"action": "delete", "schedule": 1}),
+            "no schedule 1 of yours",
+        ),
         (json!({"action": "run"}), "create, list, delete"),
     ] {
         let (_, text) = bench.refused("colibri_schedule_task", given.to_string().as_bytes());
@@ -872,11 +1022,24 @@ fn the_largest_page_stays_under_the_frame_limit() {
     let description = "\u{10ffff}".repeat(MAX_DESCRIPTION);
     let escaped = "\\\"".repeat(MAX_DESCRIPTION / 2);
     for number in 0..MAX_PAGE {
-        let description = if number % 2 == 0 { &description } else { &escaped };
-        bench.ok("colibri_create_task", json!({"title": "t", "description": description}));
+        let description = if number % 2 == 0 {
+            &description
+        } else {
+            &escaped
+        };
+        bench.ok(
+            "colibri_create_task",
+            json!({"title": "t", "description": description}),
+        );
     }
     let arguments = json!({"limit": MAX_PAGE}).to_string();
-    assert!(bench.call("colibri_list_tasks", arguments.as_bytes()).result.len() < 12 << 20);
+    assert!(
+        bench
+            .call("colibri_list_tasks", arguments.as_bytes())
+            .result
+            .len()
+            < 12 << 20
+    );
 }
 
 #[test]
@@ -909,7 +1072,10 @@ fn piece_of(result: &[u8]) -> (String, Option<u64>) {
     let text = answer["content"][0]["text"]
         .as_str()
         .unwrap_or_else(|| panic!("{answer}"));
-    (text.to_owned(), answer["_meta"]["org.colibri/next"].as_u64())
+    (
+        text.to_owned(),
+        answer["_meta"]["org.colibri/next"].as_u64(),
+    )
 }
 
 #[test]
@@ -919,15 +1085,29 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
         r#"{{"content":[{{"type":"text","text":"one\ntwo\nthree"}}],"more":"{}"}}"#,
         "é".repeat(5000)
     );
-    let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+    let kept = bench
+        .results
+        .keep(&bench.owner(), whole.as_bytes())
+        .unwrap();
     let handle = kept.handle.to_string();
     let read = |more: Value| {
         let mut given = json!({"handle": handle});
-        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        piece_of(&bench.call("colibri_read_result", given.to_string().as_bytes()).result)
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        piece_of(
+            &bench
+                .call("colibri_read_result", given.to_string().as_bytes())
+                .result,
+        )
     };
     let (text, next) = read(json!({"length": 1_000_000}));
-    assert!((3_600..4_000).contains(&text.len()), "4,000 in all: {}", text.len());
+    assert!(
+        (3_600..4_000).contains(&text.len()),
+        "4,000 in all: {}",
+        text.len()
+    );
     assert_eq!(next, Some(text.len() as u64));
     let is = |text: &str, next| (text.to_owned(), next);
     assert_eq!(
@@ -938,27 +1118,61 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
     assert_eq!(read(json!({"offset": 2})), is("three", None));
     assert_eq!(read(json!({"lines": 2})), is("one\ntwo", Some(2)));
     assert_eq!(read(json!({"lines": 2, "offset": 2})), is("three", None));
-    assert_eq!(read(json!({"pattern": "^t"})), is("1: two\n2: three\n", None));
-    assert_eq!(read(json!({"json_pointer": "/content/0/type"})), is("\"text\"", None));
-    assert_eq!(read(json!({"length": 9, "offset": whole.len() - 1})), is("}", None));
+    assert_eq!(
+        read(json!({"pattern": "^t"})),
+        is("1: two\n2: three\n", None)
+    );
+    assert_eq!(
+        read(json!({"json_pointer": "/content/0/type"})),
+        is("\"text\"", None)
+    );
+    assert_eq!(
+        read(json!({"length": 9, "offset": whole.len() - 1})),
+        is("}", None)
+    );
     for (whole, more, read_as) in [
-        (r#"{"structuredContent":{"n":1}}"#, json!({"offset": 22}), r#""n":1}}"#),
+        (
+            r#"{"structuredContent":{"n":1}}"#,
+            json!({"offset": 22}),
+            r#""n":1}}"#,
+        ),
         (
             r#"{"content":[{"type":"image","data":"AAAA"}]}"#,
             json!({"length": 4}),
             r#"{"co"#,
         ),
     ] {
-        let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+        let kept = bench
+            .results
+            .keep(&bench.owner(), whole.as_bytes())
+            .unwrap();
         let mut given = json!({"handle": kept.handle.to_string()});
-        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let piece = piece_of(&bench.call("colibri_read_result", given.to_string().as_bytes()).result);
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let piece = piece_of(
+            &bench
+                .call("colibri_read_result", given.to_string().as_bytes())
+                .result,
+        );
         assert_eq!(piece.0, read_as);
     }
     let image = br#"{"content":[{"type":"image","data":"AAAA"}]}"#;
-    let image = bench.results.keep(&bench.owner(), image).unwrap().handle.to_string();
-    let (_, text) = bench.refused("colibri_read_result", json!({"handle": image}).to_string().as_bytes());
-    assert!(text.contains("read an image, sound or file of it with block"), "{text}");
+    let image = bench
+        .results
+        .keep(&bench.owner(), image)
+        .unwrap()
+        .handle
+        .to_string();
+    let (_, text) = bench.refused(
+        "colibri_read_result",
+        json!({"handle": image}).to_string().as_bytes(),
+    );
+    assert!(
+        text.contains("read an image, sound or file of it with block"),
+        "{text}"
+    );
     assert_eq!(
         bench
             .call(
@@ -975,24 +1189,36 @@ fn a_kept_result_is_read_in_pieces_no_longer_than_the_mode_allows() {
             json!({"lines": 1, "pattern": "x"}),
             "only one of lines, json_pointer and pattern",
         ),
-        (json!({"pattern": "("}), "argument pattern is no regular expression"),
+        (
+            json!({"pattern": "("}),
+            "argument pattern is no regular expression",
+        ),
         (
             json!({"pattern": "(a)\\1"}),
             "argument pattern is no regular expression",
         ),
-        (json!({"pattern": "((a{99}){99}){99}"}), "argument pattern is too large"),
+        (
+            json!({"pattern": "((a{99}){99}){99}"}),
+            "argument pattern is too large",
+        ),
         (
             json!({"json_pointer": "a"}),
             "argument json_pointer must be empty or begin with /",
         ),
         (json!({"json_pointer": "/x"}), "there is no"),
         (json!({"block": 1}), "there is no block 1"),
-        (json!({"block": 0, "lines": 1}), "block cannot be given with"),
+        (
+            json!({"block": 0, "lines": 1}),
+            "block cannot be given with",
+        ),
         (json!({"length": 0}), "must be from 1"),
         (json!({"offset": -1}), "must be from 0"),
     ] {
         let mut given = json!({"handle": handle});
-        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let (error, text) = bench.refused("colibri_read_result", given.to_string().as_bytes());
         assert_eq!(error["code"], "SCHEMA_INVALID");
         assert!(text.contains(why), "{given}: {text}");
@@ -1014,7 +1240,10 @@ fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
     for part in ["x", "\"", "\\", "\n", "\u{1}", "\u{1f426}", "\" \n\\"] {
         let text = part.repeat(1_500);
         let whole = json!({"content": [{"type": "text", "text": text}], "deep": text}).to_string();
-        let kept = bench.results.keep(&bench.owner(), whole.as_bytes()).unwrap();
+        let kept = bench
+            .results
+            .keep(&bench.owner(), whole.as_bytes())
+            .unwrap();
         for more in [
             json!({}),
             json!({"length": 1_000_000}),
@@ -1025,8 +1254,13 @@ fn the_answer_with_a_piece_is_within_the_limit_whatever_is_escaped_in_it() {
             let (mut read, mut next) = (String::new(), Some(0));
             while let Some(offset) = next {
                 let mut given = json!({"handle": kept.handle.to_string(), "offset": offset});
-                given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-                let result = bench.call("colibri_read_result", given.to_string().as_bytes()).result;
+                given
+                    .as_object_mut()
+                    .unwrap()
+                    .extend(more.as_object().unwrap().clone());
+                let result = bench
+                    .call("colibri_read_result", given.to_string().as_bytes())
+                    .result;
                 assert!(result.len() <= 4_000, "{part:?} {more}: {}", result.len());
                 let (text, after) = piece_of(&result);
                 read.push_str(&text);
@@ -1051,7 +1285,10 @@ fn a_cost_mode_is_set_and_taken_back() {
         (&set["mode"], &set["spending"]["left_bytes"]),
         (&json!("smart"), &json!(1_999_999))
     );
-    assert!(text.contains("1 byte used today (UTC), 1999999 left"), "{text}");
+    assert!(
+        text.contains("1 byte used today (UTC), 1999999 left"),
+        "{text}"
+    );
     let stands = |before, left, larger| {
         let mut view = view(false, CostMode::Fast).daemon;
         view.spending = CostUsage {
@@ -1130,10 +1367,16 @@ fn what_is_not_there_is_named() {
 fn an_external_call_keeps_its_arguments_byte_for_byte() {
     let raw = br#" {"tool":"a/\u00e4 b", "arguments": {"n": 1e400, "s":"\ud800", "n":2 } ,"server":"github"}"#;
     let call = parse_external_call(Some(raw)).unwrap();
-    assert_eq!((call.server.as_str(), call.tool.as_str()), ("github", "a/ä b"));
+    assert_eq!(
+        (call.server.as_str(), call.tool.as_str()),
+        ("github", "a/ä b")
+    );
     let span = call.arguments.unwrap();
     assert_eq!(span, br#"{"n": 1e400, "s":"\ud800", "n":2 }"#);
-    assert!(raw.as_ptr_range().contains(&span.as_ptr()), "a part of what was parsed");
+    assert!(
+        raw.as_ptr_range().contains(&span.as_ptr()),
+        "a part of what was parsed"
+    );
     assert_eq!(
         parse_external_call(Some(br#"{"server":"a","tool":"b"}"#))
             .unwrap()
@@ -1144,10 +1387,19 @@ fn an_external_call_keeps_its_arguments_byte_for_byte() {
     for (json, wanted) in [
         (r#"{"tool":"b"}"#, "server is missing"),
         (r#"{"server":"a"}"#, "tool is missing"),
-        (r#"{"server":"a","tool":"b","arguments":null}"#, "must be an object"),
-        (r#"{"server":"a","tool":"b","arguments":"{}"}"#, "must be an object"),
+        (
+            r#"{"server":"a","tool":"b","arguments":null}"#,
+            "must be an object",
+        ),
+        (
+            r#"{"server":"a","tool":"b","arguments":"{}"}"#,
+            "must be an object",
+        ),
         (r#"{"server":"a","tool":"b","args":{}}"#, "unknown argument"),
-        (r#"{"server":"a","tool":"b","argument":{}}"#, "did you mean arguments?"),
+        (
+            r#"{"server":"a","tool":"b","argument":{}}"#,
+            "did you mean arguments?",
+        ),
         (r#"{"server":"a","server":"b","tool":"b"}"#, "given twice"),
         (r#"{"server":1,"tool":"b"}"#, "must be a string"),
         (r#"{"server":"a","tool":""}"#, "has 0 characters"),

@@ -209,9 +209,17 @@ pub struct BuiltinDefinition {
 impl BuiltinDefinition {
     /// The definition of a tool that the daemon answers itself.
     pub(super) fn of<T: BuiltinTool>() -> BuiltinDefinition {
-        let (schema, route) = (T::ANSWER_SCHEMA.map(|schema| schema()), BuiltinRoute::Here(answer::<T>));
+        let (schema, route) = (
+            T::ANSWER_SCHEMA.map(|schema| schema()),
+            BuiltinRoute::Here(answer::<T>),
+        );
         let texts = [T::NAME, T::TITLE, T::DESCRIPTION];
-        BuiltinDefinition::new(texts, (route, T::ACCESS, T::RULES), of_arguments::<T>(), schema)
+        BuiltinDefinition::new(
+            texts,
+            (route, T::ACCESS, T::RULES),
+            of_arguments::<T>(),
+            schema,
+        )
     }
 
     /// A definition with this name, title and description.
@@ -283,7 +291,9 @@ fn brief(mut definition: Value) -> Value {
 }
 
 fn without_bounds(schema: &mut Value) {
-    let Some(words) = schema.as_object_mut() else { return };
+    let Some(words) = schema.as_object_mut() else {
+        return;
+    };
     words.retain(|word, _| !BOUNDS.contains(&word.as_str()));
     if let Some(items) = words.get_mut("items") {
         without_bounds(items);
@@ -296,7 +306,8 @@ fn without_bounds(schema: &mut Value) {
 /// A definition in our newest version for a client of this version.
 fn for_version(raw: &[u8], version: Version) -> Bytes {
     let json = Json::part(raw, 0..raw.len());
-    let edits = json.map(|json| definition_edits(Feature::Tool, json, (Version::LATEST, version), None));
+    let edits =
+        json.map(|json| definition_edits(Feature::Tool, json, (Version::LATEST, version), None));
     Bytes::from(edits.unwrap_or_default().apply(raw))
 }
 
@@ -304,7 +315,10 @@ impl Access {
     /// The gate in front of a tool, and the annotations of its definition.
     fn gate(self) -> (Gate, Value) {
         match self {
-            Access::Read => (Gate::None, json!({"readOnlyHint": true, "openWorldHint": false})),
+            Access::Read => (
+                Gate::None,
+                json!({"readOnlyHint": true, "openWorldHint": false}),
+            ),
             Access::Add | Access::Work => (
                 Gate::Write,
                 json!({"readOnlyHint": false, "destructiveHint": false, "idempotentHint": false, "openWorldHint": false}),
@@ -321,6 +335,9 @@ impl Access {
     }
 }
 
-fn answer<T: BuiltinTool>(arguments: Option<&[u8]>, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
+fn answer<T: BuiltinTool>(
+    arguments: Option<&[u8]>,
+    context: &BuiltinContext<'_>,
+) -> Result<ToolOutcome, Failure> {
     read::<T>(arguments)?.answer(context)
 }

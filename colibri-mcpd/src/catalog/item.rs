@@ -73,7 +73,11 @@ impl Item {
         let flow = &server.spec.entry.flow;
         let description = TargetDescription {
             flow: ToolFlow {
-                labels: if is_tool { flow.of_tool(own) } else { flow.of_others() },
+                labels: if is_tool {
+                    flow.of_tool(own)
+                } else {
+                    flow.of_others()
+                },
                 contract: contract.and_then(|contract| contract.may()).cloned(),
             }
             .any(),
@@ -83,7 +87,8 @@ impl Item {
             has_output_schema: is_tool && has_output_schema(raw),
             is_idempotent: !is_tool || server.spec.rules.idempotent(own),
             answers: contract.and_then(|contract| contract.answers(own)).cloned(),
-            ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own).by_own_name()
+            ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own)
+                .by_own_name()
         };
         Item {
             description,
@@ -94,7 +99,9 @@ impl Item {
             raw: raw.clone(),
             version,
             verdict: match label_fault {
-                Some(fault) => RuleVerdict::Deny { rule: fault.to_owned() },
+                Some(fault) => RuleVerdict::Deny {
+                    rule: fault.to_owned(),
+                },
                 None => server.spec.rules.judge(feature, own, raw),
             },
             has_label_fault: label_fault.is_some(),
@@ -199,7 +206,9 @@ impl Item {
             .iter()
             .position(|version| *version == client)
             .unwrap_or_default();
-        self.forms[index].get_or_init(|| self.form(shown, client, None)).clone()
+        self.forms[index]
+            .get_or_init(|| self.form(shown, client, None))
+            .clone()
     }
 
     fn form(&self, shown: &str, client: Version, state: Option<&str>) -> Bytes {
@@ -230,7 +239,12 @@ impl Item {
         }
     }
 
-    fn edited(&self, definition: Json<'_>, client: Version, exposure: Option<&Exposure<'_>>) -> Bytes {
+    fn edited(
+        &self,
+        definition: Json<'_>,
+        client: Version,
+        exposure: Option<&Exposure<'_>>,
+    ) -> Bytes {
         let edits = definition_edits(self.feature, definition, (self.version, client), exposure);
         if edits.is_empty() {
             self.raw.clone()
@@ -251,7 +265,10 @@ impl CallTarget for Item {
             return Err(failure);
         }
         refuse_task(call, &self.server.spec.id)?;
-        if let Some(failure) = self.standing.failure(&self.server.spec.id, self.feature, &self.own) {
+        if let Some(failure) = self
+            .standing
+            .failure(&self.server.spec.id, self.feature, &self.own)
+        {
             return Err(failure);
         }
         if self.feature != Feature::Tool {
@@ -343,5 +360,7 @@ fn mirrored(definition: &[u8]) -> Vec<MirroredArgument> {
         return Vec::new();
     }
     let definition = Json::part(definition, 0..definition.len());
-    definition.map(MirroredArgument::of_tool).unwrap_or_default()
+    definition
+        .map(MirroredArgument::of_tool)
+        .unwrap_or_default()
 }

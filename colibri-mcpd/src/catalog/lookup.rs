@@ -62,7 +62,9 @@ impl LookupKey {
     /// The kind of item.
     fn feature(&self) -> Feature {
         match self {
-            LookupKey::Exposed(feature, _) | LookupKey::Uri(feature, _) | LookupKey::Own(feature, ..) => *feature,
+            LookupKey::Exposed(feature, _)
+            | LookupKey::Uri(feature, _)
+            | LookupKey::Own(feature, ..) => *feature,
             LookupKey::Origin(..) | LookupKey::Called(_) => Feature::Tool,
         }
     }
@@ -82,7 +84,11 @@ impl LookupKey {
         let end = operation.char_indices().nth(200);
         let operation = &operation[..end.map_or(operation.len(), |(end, _)| end)];
         let description = match server {
-            Some(server) => TargetDescription::of_server((&server.spec.id, server.clone()), self.feature(), operation),
+            Some(server) => TargetDescription::of_server(
+                (&server.spec.id, server.clone()),
+                self.feature(),
+                operation,
+            ),
             None => TargetDescription::of_colibri(operation, Gate::External),
         };
         TargetDescription {
@@ -95,7 +101,13 @@ impl LookupKey {
     /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
     /// if there were none: `known` says whether the caller may know the server that is named. `near` is the nearest name
     /// that the caller may use.
-    fn missing(&self, why: Option<&str>, known: bool, near: Option<String>, version: Version) -> CallOutcome {
+    fn missing(
+        &self,
+        why: Option<&str>,
+        known: bool,
+        near: Option<String>,
+        version: Version,
+    ) -> CallOutcome {
         let near = near.map(|near| format!("did you mean \"{near}\"?"));
         CallOutcome::error(match self {
             LookupKey::Exposed(feature, name)
@@ -106,7 +118,9 @@ impl LookupKey {
             LookupKey::Uri(Feature::Skill, uri) | LookupKey::Own(Feature::Skill, _, uri) => {
                 RpcError::unknown("skill", uri, why)
             }
-            LookupKey::Uri(_, uri) | LookupKey::Own(_, _, uri) => RpcError::unknown_resource(uri, why, version),
+            LookupKey::Uri(_, uri) | LookupKey::Own(_, _, uri) => {
+                RpcError::unknown_resource(uri, why, version)
+            }
             LookupKey::Origin(server, name) => {
                 let failure = builtin::no_such_tool(server, name, known);
                 return CallOutcome::Failed(match near {
@@ -145,7 +159,9 @@ impl ServerHost {
         rights: &Rights,
         version: Version,
     ) -> Result<Arc<dyn CallTarget>, CallOutcome> {
-        let wanted = self.of_account(wanted, rights).map_err(CallOutcome::Failed)?;
+        let wanted = self
+            .of_account(wanted, rights)
+            .map_err(CallOutcome::Failed)?;
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
             Look::Seek(place) => Ok(Arc::new(DiscoveryLookup {
@@ -156,8 +172,13 @@ impl ServerHost {
             })),
             Look::Missing(why) => {
                 let known = match &wanted {
-                    LookupKey::Origin(id, _) => self.servers().contains_key(id) && rights.sees_any(id),
-                    LookupKey::Exposed(..) | LookupKey::Called(_) | LookupKey::Uri(..) | LookupKey::Own(..) => false,
+                    LookupKey::Origin(id, _) => {
+                        self.servers().contains_key(id) && rights.sees_any(id)
+                    }
+                    LookupKey::Exposed(..)
+                    | LookupKey::Called(_)
+                    | LookupKey::Uri(..)
+                    | LookupKey::Own(..) => false,
                 };
                 Err(wanted.missing(why, known, self.nearest(&wanted, rights), version))
             }
@@ -175,7 +196,9 @@ impl ServerHost {
             LookupKey::Origin(id, own) => Some((id.as_str(), own.as_str())),
             LookupKey::Uri(..) | LookupKey::Own(..) => None,
         };
-        let Some((named, own)) = named.filter(|(named, _)| !self.servers.load().contains_key(*named)) else {
+        let Some((named, own)) =
+            named.filter(|(named, _)| !self.servers.load().contains_key(*named))
+        else {
             return Ok(wanted);
         };
         let id = self.server_meant(named, rights)?;
@@ -199,7 +222,8 @@ impl ServerHost {
 
     /// The server that a client is to see alone that names it so.
     pub(crate) fn only_meant(&self, named: &str, rights: &Rights) -> String {
-        self.server_meant(named, rights).unwrap_or_else(|_| named.to_owned())
+        self.server_meant(named, rights)
+            .unwrap_or_else(|_| named.to_owned())
     }
 
     /// The id of the server that a client means: of an entry with accounts the account that policy says, and any other id
@@ -223,11 +247,19 @@ impl ServerHost {
         let place = rights.accounts_place();
         let why = match rights.account(named) {
             Some(meant) if accounts.contains(&meant) => return Ok(meant.to_owned()),
-            Some(meant) => format!("policy says {meant}, which this user may not use or there is not"),
+            Some(meant) => {
+                format!("policy says {meant}, which this user may not use or there is not")
+            }
             None => "policy does not say which of them this user means".to_owned(),
         };
-        let account = first.strip_prefix(named).unwrap_or(first).trim_start_matches('-');
-        let message = format!("{named} has accounts ({}), and {why}: {place}", accounts.join(", "));
+        let account = first
+            .strip_prefix(named)
+            .unwrap_or(first)
+            .trim_start_matches('-');
+        let message = format!(
+            "{named} has accounts ({}), and {why}: {place}",
+            accounts.join(", ")
+        );
         let advice = format!(
             "name one of them in place of {named}, as in {first}__TOOL; or the operator chooses by \"accounts\": \
              {{\"{named}\": \"{account}\"}} in this user's entry of that file"
@@ -258,7 +290,13 @@ impl ServerHost {
         let seen = table.offered(feature).filter(sees);
         near(
             name,
-            seen.map(|item| if server.is_some() { &*item.own } else { &*item.exposed }),
+            seen.map(|item| {
+                if server.is_some() {
+                    &*item.own
+                } else {
+                    &*item.exposed
+                }
+            }),
         )
     }
 
@@ -273,7 +311,9 @@ impl ServerHost {
                 let found = target.description();
                 rights.sees(&found.server, found.feature, &found.operation)
             }
-            Look::Seek(UnseenServers::At(server, own)) => rights.sees(&server.spec.id, wanted.feature(), own),
+            Look::Seek(UnseenServers::At(server, own)) => {
+                rights.sees(&server.spec.id, wanted.feature(), own)
+            }
             Look::Seek(UnseenServers::Among(_)) | Look::Missing(_) => true,
         };
         if sees { look } else { Look::Missing(None) }
@@ -283,9 +323,13 @@ impl ServerHost {
         let here = |target: Option<Arc<dyn CallTarget>>| target.map(Look::Here);
         match wanted {
             LookupKey::Exposed(feature, name) => {
-                here(self.exposed(*feature, name)).unwrap_or_else(|| match self.look_among_unseen(name, rights) {
-                    Look::Missing(_) if *feature == Feature::Tool => self.look_by_own_name(name, rights),
-                    look => look,
+                here(self.exposed(*feature, name)).unwrap_or_else(|| {
+                    match self.look_among_unseen(name, rights) {
+                        Look::Missing(_) if *feature == Feature::Tool => {
+                            self.look_by_own_name(name, rights)
+                        }
+                        look => look,
+                    }
                 })
             }
             LookupKey::Called(name) => {
@@ -298,7 +342,9 @@ impl ServerHost {
                     return Look::Missing(None);
                 };
                 match feature {
-                    Feature::Resource | Feature::Template | Feature::Skill => self.look_at(server, *feature, own),
+                    Feature::Resource | Feature::Template | Feature::Skill => {
+                        self.look_at(server, *feature, own)
+                    }
                     Feature::Tool | Feature::Prompt if !server.offer.is_in_table() => {
                         Look::Seek(UnseenServers::At(server.clone(), own.clone()))
                     }
@@ -314,7 +360,9 @@ impl ServerHost {
                     Some(table.by_origin(Feature::Tool, id, name)?.clone() as Arc<dyn CallTarget>)
                 };
                 let servers = self.servers();
-                let unseen = |server: &&Arc<HostedServer>| rights.sees_any(id) && !server.offer.is_in_table();
+                let unseen = |server: &&Arc<HostedServer>| {
+                    rights.sees_any(id) && !server.offer.is_in_table()
+                };
                 here(known(self.table())).unwrap_or_else(|| match servers.get(id).filter(unseen) {
                     Some(server) => Look::Seek(UnseenServers::At(server.clone(), name.clone())),
                     None => Look::Missing(None),
@@ -349,7 +397,9 @@ impl ServerHost {
     /// The servers that may have what clients would see under this name, and that were never seen.
     fn look_among_unseen(&self, exposed: &str, rights: &Rights) -> Look {
         let servers = self.servers();
-        let wanted = |server: &&Arc<HostedServer>| rights.sees_any(&server.spec.id) && !server.offer.is_in_table();
+        let wanted = |server: &&Arc<HostedServer>| {
+            rights.sees_any(&server.spec.id) && !server.offer.is_in_table()
+        };
         // An id has no underscore, so the first two end it.
         let named = exposed
             .split_once("__")
@@ -364,7 +414,8 @@ impl ServerHost {
             .values()
             .filter(|server| !server.spec.entry.prefix)
             .filter(wanted);
-        UnseenServers::among(bare.cloned().collect(), exposed).map_or(Look::Missing(None), Look::Seek)
+        UnseenServers::among(bare.cloned().collect(), exposed)
+            .map_or(Look::Missing(None), Look::Seek)
     }
 }
 

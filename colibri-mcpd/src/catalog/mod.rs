@@ -132,7 +132,14 @@ impl ServerHost {
                 }
                 old => {
                     let known = self.context.recall(id, entry, &executable);
-                    let server = HostedServer::new(id, found, executable, known, old.map(|old| &**old), &self.context);
+                    let server = HostedServer::new(
+                        id,
+                        found,
+                        executable,
+                        known,
+                        old.map(|old| &**old),
+                        &self.context,
+                    );
                     servers.insert(id.clone(), Arc::new(server));
                 }
             }
@@ -145,10 +152,18 @@ impl ServerHost {
             }
         }
         for (id, old) in before.iter() {
-            if !servers.get(id).is_some_and(|server| Arc::ptr_eq(server, old)) {
-                info!(server = id, "server removed or changed: it ends after its calls");
+            if !servers
+                .get(id)
+                .is_some_and(|server| Arc::ptr_eq(server, old))
+            {
+                info!(
+                    server = id,
+                    "server removed or changed: it ends after its calls"
+                );
                 if !servers.contains_key(id) {
-                    old.spec.taps.close("the server was removed from the registry");
+                    old.spec
+                        .taps
+                        .close("the server was removed from the registry");
                 }
                 old.retire();
                 let mut leaving = self.leaving.lock();
@@ -169,8 +184,14 @@ impl ServerHost {
             .filter(|server| server.offer.catalogue().seen)
             .collect();
         let table = CatalogTable::build(&servers, &before);
-        let collisions = table.collisions.iter().filter(|new| !before.collisions.contains(new));
-        let look_alikes = table.look_alikes.iter().filter(|new| !before.look_alikes.contains(new));
+        let collisions = table
+            .collisions
+            .iter()
+            .filter(|new| !before.collisions.contains(new));
+        let look_alikes = table
+            .look_alikes
+            .iter()
+            .filter(|new| !before.look_alikes.contains(new));
         for warning in collisions
             .map(|taken| taken.text.clone())
             .chain(look_alikes.map(|warning| warning.to_string()))
@@ -200,7 +221,11 @@ impl ServerHost {
     /// Has those of these servers started whose tools are not known, together. Until when which of them are worth
     /// waiting for: those that are started for the first time, and not for long. Stragglers are told of by
     /// list_changed.
-    pub fn discover(&self, servers: &[Arc<HostedServer>], client: &Arc<Client>) -> Vec<(Instant, Arc<HostedServer>)> {
+    pub fn discover(
+        &self,
+        servers: &[Arc<HostedServer>],
+        client: &Arc<Client>,
+    ) -> Vec<(Instant, Arc<HostedServer>)> {
         let started = |server: &Arc<HostedServer>| Some((server.discover(client)?, server.clone()));
         servers.iter().filter_map(started).collect()
     }
@@ -210,7 +235,10 @@ impl ServerHost {
         for (until, server) in awaited {
             loop {
                 let seen = self.seen.notified();
-                if server.offer.is_in_table() || !server.is_starting() || timeout_at(until, seen).await.is_err() {
+                if server.offer.is_in_table()
+                    || !server.is_starting()
+                    || timeout_at(until, seen).await.is_err()
+                {
                     break;
                 }
             }
@@ -233,7 +261,12 @@ impl ServerHost {
     /// The servers whose tools are not known.
     pub fn unseen(&self) -> Vec<Arc<HostedServer>> {
         let unseen = |server: &&Arc<HostedServer>| !server.offer.is_in_table();
-        self.servers.load().values().filter(unseen).cloned().collect()
+        self.servers
+            .load()
+            .values()
+            .filter(unseen)
+            .cloned()
+            .collect()
     }
 
     /// The servers of the registry, and those that are leaving.
@@ -292,7 +325,12 @@ fn executable(entry: &ServerSpec) -> String {
     let path = command.program.display();
     match std::fs::metadata(&command.program) {
         Ok(found) if command.jail.is_none() => {
-            format!("{path} {} {}.{:09}", found.size(), found.mtime(), found.mtime_nsec())
+            format!(
+                "{path} {} {}.{:09}",
+                found.size(),
+                found.mtime(),
+                found.mtime_nsec()
+            )
         }
         _ => path.to_string(),
     }

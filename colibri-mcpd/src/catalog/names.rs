@@ -63,7 +63,12 @@ pub struct NameConflict {
 
 impl NameConflict {
     /// The item that would have been shown under a name or URI that has this holder.
-    fn of(feature: Feature, exposed: &str, blocked: NameTarget, holder: Option<String>) -> NameConflict {
+    fn of(
+        feature: Feature,
+        exposed: &str,
+        blocked: NameTarget,
+        holder: Option<String>,
+    ) -> NameConflict {
         let whose = match &holder {
             Some(server) => format!("server {server}"),
             None => "Colibri itself".to_owned(),
@@ -71,11 +76,15 @@ impl NameConflict {
         let (noun, name) = match feature {
             Feature::Tool => (String::new(), "name"),
             Feature::Prompt => ("prompt ".to_owned(), "name"),
-            Feature::Resource | Feature::Template | Feature::Skill => (format!("{} ", feature.noun()), "URI"),
+            Feature::Resource | Feature::Template | Feature::Skill => {
+                (format!("{} ", feature.noun()), "URI")
+            }
         };
         let (exposed, server) = (brief(exposed, 100), &blocked.server);
         NameConflict {
-            text: format!("{noun}{exposed} of server {server} is not exposed: the {name} belongs to {whose}"),
+            text: format!(
+                "{noun}{exposed} of server {server} is not exposed: the {name} belongs to {whose}"
+            ),
             server: Arc::from(&*blocked.server),
             what: Some((feature, blocked.name)),
             holder,
@@ -119,14 +128,18 @@ impl ExposedNames {
                     server: offer.server.to_owned(),
                     name: name.clone(),
                 };
-                let holder = if own.contains(&exposed.as_str()) || begins_with(&exposed, OWN_PREFIX) {
+                let holder = if own.contains(&exposed.as_str()) || begins_with(&exposed, OWN_PREFIX)
+                {
                     Some(None)
                 } else if !offer.prefix
                     && let Some(other) = look_alike(feature, &exposed, &prefixed_servers)
                 {
                     Some(Some(other.to_owned()))
                 } else {
-                    table.targets.get(&exposed).map(|holder| Some(holder.server.clone()))
+                    table
+                        .targets
+                        .get(&exposed)
+                        .map(|holder| Some(holder.server.clone()))
                 };
                 match holder {
                     Some(holder) => table
@@ -173,7 +186,9 @@ impl NameForm {
         }
         match feature {
             Feature::Tool | Feature::Prompt => prefixed(offer.server, name),
-            Feature::Resource | Feature::Template | Feature::Skill => NameForm::Plain(uri::exposed(offer.server, name)),
+            Feature::Resource | Feature::Template | Feature::Skill => {
+                NameForm::Plain(uri::exposed(offer.server, name))
+            }
         }
     }
 }
@@ -218,7 +233,9 @@ mod tests {
 
         /// Every exposed name with what it stands for, in the order of the names.
         fn iter(&self) -> impl Iterator<Item = (&str, &NameTarget)> {
-            self.targets.iter().map(|(exposed, target)| (exposed.as_str(), target))
+            self.targets
+                .iter()
+                .map(|(exposed, target)| (exposed.as_str(), target))
         }
     }
 
@@ -245,7 +262,10 @@ mod tests {
                 names: &tools,
             }],
         );
-        assert_eq!(table.resolve("fs__read_file"), Some(&target("fs", "read_file")));
+        assert_eq!(
+            table.resolve("fs__read_file"),
+            Some(&target("fs", "read_file"))
+        );
         assert_eq!(table.resolve("fs__a__b"), Some(&target("fs", "a__b")));
         assert_eq!(table.exposed("fs", "x"), Some("fs__x"));
         assert_eq!(table.resolve("read_file"), None);
@@ -268,7 +288,10 @@ mod tests {
         let longest = "a".repeat(32);
         let exposed = hashed(&longest, &long);
         assert_eq!(exposed.len(), MAX_LENGTH);
-        assert!(exposed.starts_with(&format!("{longest}__nnn_")), "{exposed}");
+        assert!(
+            exposed.starts_with(&format!("{longest}__nnn_")),
+            "{exposed}"
+        );
         assert_ne!(hashed("s", "a.b"), hashed("s", "a b"));
     }
 
@@ -287,7 +310,10 @@ mod tests {
                     names: &tools,
                 }],
             );
-            assert_eq!(table.resolve("s__lire_fichier_60488aac"), Some(&target("s", plain)));
+            assert_eq!(
+                table.resolve("s__lire_fichier_60488aac"),
+                Some(&target("s", plain))
+            );
             assert_eq!(
                 table.collisions()[0].what,
                 Some((Feature::Tool, "lire.fichier".to_owned()))
@@ -319,7 +345,11 @@ mod tests {
             assert_eq!(table.resolve("search"), Some(&target("a", "search")));
             assert_eq!(table.resolve("read"), Some(&target("b", "read")));
             assert_eq!(table.resolve("colibri_status"), None);
-            let told: Vec<String> = table.collisions().iter().map(|taken| taken.text.clone()).collect();
+            let told: Vec<String> = table
+                .collisions()
+                .iter()
+                .map(|taken| taken.text.clone())
+                .collect();
             assert_eq!(
                 told,
                 [
@@ -356,7 +386,10 @@ mod tests {
         assert_eq!(table.resolve("git__push"), Some(&target("git", "push")));
         assert_eq!(table.resolve("Git__pull"), None);
         assert_eq!(table.resolve("Colibri_x"), None);
-        assert_eq!(table.resolve("github__x"), Some(&target("evil", "github__x")));
+        assert_eq!(
+            table.resolve("github__x"),
+            Some(&target("evil", "github__x"))
+        );
         let holders: Vec<_> = table
             .collisions()
             .iter()
@@ -367,8 +400,18 @@ mod tests {
 
     #[test]
     fn no_uri_passes_for_another_servers() {
-        let evil = names(&["git+UI://x", "Git+UI://x", "UI://Git/x", "git+file:///x", "file:///x"]);
-        let offer = |server, prefix, names| ServerItems { server, prefix, names };
+        let evil = names(&[
+            "git+UI://x",
+            "Git+UI://x",
+            "UI://Git/x",
+            "git+file:///x",
+            "file:///x",
+        ]);
+        let offer = |server, prefix, names| ServerItems {
+            server,
+            prefix,
+            names,
+        };
         let offers = [offer("evil", false, &evil[..]), offer("git", true, &[])];
         let table = ExposedNames::build(Feature::Resource, &[], &offers);
         assert_eq!(

@@ -12,7 +12,9 @@ use super::item::{Item, not_completed};
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
 use crate::policy::{PinCheck, PinStatus, Rights, RuleVerdict};
-use crate::relay::{Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow};
+use crate::relay::{
+    Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
+};
 use crate::servers::{HostedServer, SkillAnswer};
 use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
@@ -36,7 +38,12 @@ pub(super) struct ResourceTarget {
 }
 
 impl ResourceTarget {
-    fn of(host: &Arc<ServerHost>, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Arc<ResourceTarget> {
+    fn of(
+        host: &Arc<ServerHost>,
+        server: &Arc<HostedServer>,
+        feature: Feature,
+        own: &str,
+    ) -> Arc<ResourceTarget> {
         Arc::new(ResourceTarget {
             skills: match feature {
                 Feature::Resource => SkillContent::around(host, server, own),
@@ -57,7 +64,8 @@ impl ResourceTarget {
                     contract: None,
                 }
                 .any(),
-                ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own).by_own_name()
+                ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own)
+                    .by_own_name()
             },
             server: server.clone(),
         })
@@ -67,7 +75,9 @@ impl ResourceTarget {
 /// The pin status of a resource: its own if it is listed, or that of the templates that it could belong to.
 fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     let listed = judgement.of(feature, own);
-    if !listed.is_approved() || feature == Feature::Template || judgement.definitions[feature.index()].contains_key(own)
+    if !listed.is_approved()
+        || feature == Feature::Template
+        || judgement.definitions[feature.index()].contains_key(own)
     {
         return listed.clone();
     }
@@ -101,7 +111,12 @@ impl ServerHost {
     /// Finds the server of the resource, or the template, that a client knows by this URI: the server that it names, if
     /// the client may see it; else one of those whose URIs are exposed unchanged, which lists it, or has a template
     /// that it could be of, or is the only one with resources.
-    pub(super) fn look_for_uri(self: &Arc<Self>, feature: Feature, wanted: &str, rights: &Rights) -> Look {
+    pub(super) fn look_for_uri(
+        self: &Arc<Self>,
+        feature: Feature,
+        wanted: &str,
+        rights: &Rights,
+    ) -> Look {
         let servers = self.servers();
         let visible = |server: &&Arc<HostedServer>| rights.sees_any(&server.spec.id);
         if let Some((id, own)) = uri::original(wanted)
@@ -113,9 +128,13 @@ impl ServerHost {
             return self.look_at(server, feature, &own);
         }
         let table = self.table();
-        let listed = [feature, Feature::Template, Feature::Resource].map(|feature| table.by_name(feature, wanted));
+        let listed = [feature, Feature::Template, Feature::Resource]
+            .map(|feature| table.by_name(feature, wanted));
         let listed = listed.into_iter().flatten().map(|item| &item.server);
-        if let Some(server) = listed.filter(|server| !server.spec.entry.prefix).find(visible) {
+        if let Some(server) = listed
+            .filter(|server| !server.spec.entry.prefix)
+            .find(visible)
+        {
             return Look::Here(ResourceTarget::of(self, server, feature, wanted));
         }
         let bare: Vec<_> = servers
@@ -132,7 +151,9 @@ impl ServerHost {
             return Look::Here(ResourceTarget::of(self, server, feature, wanted));
         }
         let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
-        if let Some(place) = UnseenServers::among(unseen.map(|server| (*server).clone()).collect(), wanted) {
+        if let Some(place) =
+            UnseenServers::among(unseen.map(|server| (*server).clone()).collect(), wanted)
+        {
             return Look::Seek(place);
         }
         let mut with = bare
@@ -148,7 +169,12 @@ impl ServerHost {
     }
 
     /// The resource, or the template, that a server knows by this URI.
-    pub(super) fn look_at(self: &Arc<Self>, server: &Arc<HostedServer>, feature: Feature, own: &str) -> Look {
+    pub(super) fn look_at(
+        self: &Arc<Self>,
+        server: &Arc<HostedServer>,
+        feature: Feature,
+        own: &str,
+    ) -> Look {
         if !server.offer.is_in_table() {
             Look::Seek(UnseenServers::At(server.clone(), own.to_owned()))
         } else if server.offer.catalogue().can().resources.offered {
@@ -177,7 +203,9 @@ impl CallTarget for ResourceTarget {
             .or_else(|| match call.method {
                 Some(Method::ResourcesRead | Method::DirectoryRead) => {
                     let is_read = call.method == Some(Method::ResourcesRead);
-                    SkillContent::of(server, operation, &self.skills).check(is_read).err()
+                    SkillContent::of(server, operation, &self.skills)
+                        .check(is_read)
+                        .err()
                 }
                 _ => None,
             })
@@ -201,7 +229,9 @@ impl CallTarget for ResourceTarget {
         if self.skills.is_empty() {
             return Ok(());
         }
-        let TargetDescription { server, operation, .. } = &self.description;
+        let TargetDescription {
+            server, operation, ..
+        } = &self.description;
         SkillContent::of(server, operation, &self.skills).check_content(result)
     }
 }
@@ -209,7 +239,9 @@ impl CallTarget for ResourceTarget {
 impl ResourceTarget {
     /// Answers `skills/get` with the entry that the server gives now, if it is as approved.
     async fn get_skill(self: Arc<Self>, chain: Arc<Chain>, call: Box<Call>) {
-        let TargetDescription { server, operation, .. } = &self.description;
+        let TargetDescription {
+            server, operation, ..
+        } = &self.description;
         let (client, version) = (call.client.clone(), call.version);
         let mut answered = None;
         let ask = async { answered = Some(self.server.skill(&client, operation).await) };
@@ -224,8 +256,12 @@ impl ResourceTarget {
                     true => item.own_definition(version),
                     false => item.definition(&item.exposed, version, client.caller.uid),
                 };
-                let item = table.by_own_name(Feature::Skill, server, operation).map(definition);
-                let entry = item.as_ref().and_then(|entry| std::str::from_utf8(entry).ok());
+                let item = table
+                    .by_own_name(Feature::Skill, server, operation)
+                    .map(definition);
+                let entry = item
+                    .as_ref()
+                    .and_then(|entry| std::str::from_utf8(entry).ok());
                 let ttl = self.server.offer.catalogue().ttl_ms(Feature::Skill);
                 match entry {
                     Some(entry) => CallOutcome::result(skills::get_result(entry, ttl, version)),
@@ -241,7 +277,9 @@ impl ResourceTarget {
 
     /// Answers `resources/directory/read` from the approved entries of skills, or has the server answer.
     fn read_directory(&self, chain: &Arc<Chain>, call: Box<Call>) {
-        let TargetDescription { server, operation, .. } = &self.description;
+        let TargetDescription {
+            server, operation, ..
+        } = &self.description;
         let rights = chain.rules.rights(&call.client);
         let files = SkillContent::files_below(&self.server, operation);
         let files = files.iter().map(String::as_str);
@@ -253,7 +291,9 @@ impl ResourceTarget {
         };
         let outcome = match skills::directory_result(operation, seen, exposed, call.version) {
             Some(result) => CallOutcome::result(result),
-            None if self.server.offer.catalogue().can().directories => return self.server.call(call),
+            None if self.server.offer.catalogue().can().directories => {
+                return self.server.call(call);
+            }
             None => CallOutcome::error(RpcError::unknown("directory", operation, None)),
         };
         chain.finish(vec![(call, outcome)]);
@@ -278,6 +318,9 @@ mod tests {
         ] {
             assert_eq!(may_be_of(template, uri), may, "{template} {uri}");
         }
-        assert!(!may_be_of(&"{a}a".repeat(64), &"b".repeat(MAX_COMPARED + 1)));
+        assert!(!may_be_of(
+            &"{a}a".repeat(64),
+            &"b".repeat(MAX_COMPARED + 1)
+        ));
     }
 }

@@ -26,7 +26,11 @@ pub(super) struct SkillContent<'a> {
 
 impl<'a> SkillContent<'a> {
     pub(super) fn of(server: &'a str, uri: &'a str, skills: &'a [Arc<Item>]) -> SkillContent<'a> {
-        SkillContent { server, uri, skills }
+        SkillContent {
+            server,
+            uri,
+            skills,
+        }
     }
 
     /// The skills of a server to which a URI of its own belongs, as a file or as a directory.
@@ -37,7 +41,11 @@ impl<'a> SkillContent<'a> {
         let table = host.table();
         let within = format!("{uri}/.");
         let candidates = skills::enclosing(&within);
-        let found = candidates.filter_map(|skill| table.by_own_name(Feature::Skill, &server.spec.id, &skill).cloned());
+        let found = candidates.filter_map(|skill| {
+            table
+                .by_own_name(Feature::Skill, &server.spec.id, &skill)
+                .cloned()
+        });
         found.collect()
     }
 
@@ -50,7 +58,10 @@ impl<'a> SkillContent<'a> {
                 .is_some_and(|root| root.starts_with(directory) || directory.starts_with(root));
             let denied = server.spec.rules.judge(Feature::Skill, &skill.name, b"");
             let denied = denied.failure(&server.spec.id, Feature::Skill);
-            if !is_near || denied.is_some() || !judgement.of(Feature::Skill, &skill.name).is_approved() {
+            if !is_near
+                || denied.is_some()
+                || !judgement.of(Feature::Skill, &skill.name).is_approved()
+            {
                 continue;
             }
             let entry = Json::part(&skill.raw, 0..skill.raw.len());
@@ -66,7 +77,10 @@ impl<'a> SkillContent<'a> {
     /// Checks that nothing of it is held; of a file that is to be read also that each skill lists it.
     pub(super) fn check(&self, is_read: bool) -> Result<(), Failure> {
         for skill in self.skills {
-            if let Some(failure) = skill.standing.failure(self.server, Feature::Skill, &skill.own) {
+            if let Some(failure) = skill
+                .standing
+                .failure(self.server, Feature::Skill, &skill.own)
+            {
                 return Err(failure);
             }
             if is_read {
@@ -104,7 +118,11 @@ impl<'a> SkillContent<'a> {
     /// # Errors
     /// [`Code::PinChanged`] for content that is not the entry's.
     pub(super) fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
-        aside(|| self.skills.iter().try_for_each(|skill| self.check_for(skill, result)))
+        aside(|| {
+            self.skills
+                .iter()
+                .try_for_each(|skill| self.check_for(skill, result))
+        })
     }
 
     fn check_for(&self, skill: &Item, result: Json<'_>) -> Result<(), Failure> {
@@ -125,7 +143,9 @@ impl<'a> SkillContent<'a> {
             return refuse("the server answered with other than one content");
         };
         if content.ambiguous(&["uri", "text", "blob"]).is_some()
-            || !content.get("uri").is_some_and(|uri| uri.is_string(self.uri))
+            || !content
+                .get("uri")
+                .is_some_and(|uri| uri.is_string(self.uri))
         {
             return refuse("the server answered with another file");
         }

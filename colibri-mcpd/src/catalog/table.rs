@@ -50,7 +50,9 @@ impl FeatureList {
 const MAX_TOLD: usize = 50;
 
 /// The entries with accounts, as servers with a prefix that have nothing: no other server's names may seem to be of them.
-fn of_entries(servers: &BTreeMap<String, Arc<HostedServer>>) -> impl Iterator<Item = ServerItems<'_>> {
+fn of_entries(
+    servers: &BTreeMap<String, Arc<HostedServer>>,
+) -> impl Iterator<Item = ServerItems<'_>> {
     let accounts = servers.values().filter(|server| server.is_account());
     accounts.map(|server| ServerItems {
         server: &server.spec.entry.entry_id,
@@ -78,7 +80,10 @@ fn names_under_entry(
 
 impl CatalogTable {
     /// The table of these servers' items. What has not changed since `before` keeps what was made for it.
-    pub fn build(servers: &BTreeMap<String, Arc<HostedServer>>, before: &CatalogTable) -> CatalogTable {
+    pub fn build(
+        servers: &BTreeMap<String, Arc<HostedServer>>,
+        before: &CatalogTable,
+    ) -> CatalogTable {
         let definitions: Vec<_> = servers
             .values()
             .map(|server| (server, server.offer.definitions()))
@@ -97,7 +102,10 @@ impl CatalogTable {
             let own_names: BTreeMap<String, Vec<String>> = definitions
                 .iter()
                 .map(|(server, (catalogue, _))| {
-                    let names = catalogue.of(feature).iter().map(|definition| definition.name.clone());
+                    let names = catalogue
+                        .of(feature)
+                        .iter()
+                        .map(|definition| definition.name.clone());
                     (server.spec.id.to_string(), names.collect())
                 })
                 .collect();
@@ -112,13 +120,20 @@ impl CatalogTable {
                 })
                 .chain(of_entries(servers))
                 .collect();
-            let ours = if feature == Feature::Tool { &ours[..] } else { &[] };
+            let ours = if feature == Feature::Tool {
+                &ours[..]
+            } else {
+                &[]
+            };
             let names = ExposedNames::build(feature, ours, &offers);
             table.collisions.extend_from_slice(names.collisions());
             if feature == Feature::Tool {
                 table.look_alikes = look_alikes(&own_names);
             }
-            let (list, old) = (&mut table.lists[feature.index()], &before.lists[feature.index()]);
+            let (list, old) = (
+                &mut table.lists[feature.index()],
+                &before.lists[feature.index()],
+            );
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
                 let fault = server.label_fault().map(|fault| fault.to_string());
@@ -152,7 +167,11 @@ impl CatalogTable {
                     });
                     if found.is_some() {
                         if feature == Feature::Tool {
-                            table.called.entry(name.clone()).or_default().push(item.clone());
+                            table
+                                .called
+                                .entry(name.clone())
+                                .or_default()
+                                .push(item.clone());
                         }
                         list.exposed.insert(exposed.to_owned(), item.clone());
                         if let Some(name) = under_entry {
@@ -188,7 +207,12 @@ impl CatalogTable {
     }
 
     /// The item that a client with these rights sees under this name: under an entry's, of the account that policy says.
-    pub(crate) fn by_shown_name(&self, feature: Feature, name: &str, rights: &Rights) -> Option<&Arc<Item>> {
+    pub(crate) fn by_shown_name(
+        &self,
+        feature: Feature,
+        name: &str,
+        rights: &Rights,
+    ) -> Option<&Arc<Item>> {
         let of_account = || {
             // An id has no underscore, so the first two end it.
             let server = rights.account(name.split_once("__")?.0)?;
@@ -201,11 +225,17 @@ impl CatalogTable {
     /// The item of a server with this name or URI of its own, if it is advertised among those of others.
     pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let list = &self.lists[feature.index()];
-        self.by_own_name(feature, server, own).filter(|item| list.shows(item))
+        self.by_own_name(feature, server, own)
+            .filter(|item| list.shows(item))
     }
 
     /// The same for who sees the server alone.
-    pub(crate) fn by_own_name(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
+    pub(crate) fn by_own_name(
+        &self,
+        feature: Feature,
+        server: &str,
+        own: &str,
+    ) -> Option<&Arc<Item>> {
         let origin = (Arc::from(server), own.to_owned());
         self.lists[feature.index()].origins.get(&origin)
     }

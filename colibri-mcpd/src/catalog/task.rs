@@ -22,7 +22,12 @@ impl ServerHost {
     }
 
     /// The process that has a task of a user with these rights, and its server's own id of it.
-    pub(crate) fn open_task(&self, uid: u32, id: &str, rights: &Rights) -> Option<(Arc<ServerSession>, String)> {
+    pub(crate) fn open_task(
+        &self,
+        uid: u32,
+        id: &str,
+        rights: &Rights,
+    ) -> Option<(Arc<ServerSession>, String)> {
         let task = self.find_task(uid, id, rights)?;
         Some((process_of(&task)?, task.own.into()))
     }
@@ -31,7 +36,12 @@ impl ServerHost {
     ///
     /// # Errors
     /// There is no such task, or it went with its process.
-    pub fn task(&self, uid: u32, id: &str, rights: &Rights) -> Result<Arc<dyn CallTarget>, RpcError> {
+    pub fn task(
+        &self,
+        uid: u32,
+        id: &str,
+        rights: &Rights,
+    ) -> Result<Arc<dyn CallTarget>, RpcError> {
         let Some(task) = self.find_task(uid, id, rights) else {
             return Err(RpcError::invalid_params(
                 "no such task: it is not known here, or its time is over; call the tool again",
@@ -54,7 +64,10 @@ impl ServerHost {
             reads: true,
             ..TargetDescription::of_server((&task.server, server), Feature::Tool, &task.tool)
         };
-        Ok(Arc::new(HostTask { description, process }))
+        Ok(Arc::new(HostTask {
+            description,
+            process,
+        }))
     }
 }
 
@@ -80,8 +93,10 @@ impl CallTarget for HostTask {
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
         if let Err(call) = self.process.send(call) {
-            let message = "the task is lost: the process that had it has ended; call the tool again";
-            let failure = Failure::new(Code::ServerDied, message).of_server(&*self.description.server);
+            let message =
+                "the task is lost: the process that had it has ended; call the tool again";
+            let failure =
+                Failure::new(Code::ServerDied, message).of_server(&*self.description.server);
             chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }

@@ -36,7 +36,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let ended = match arguments.as_slice() {
         [user, dashes, program, rest @ ..] if dashes == "--" => run(user, program, rest),
-        _ => Err(ExitWithText(64, "expected: as USER -- PROGRAM ARGUMENTS…".into())),
+        _ => Err(ExitWithText(
+            64,
+            "expected: as USER -- PROGRAM ARGUMENTS…".into(),
+        )),
     };
     exit_code(ended)
 }
@@ -64,7 +67,9 @@ pub fn again(user: &str, arguments: &[OsString]) -> ExitCode {
 fn exit_code(ended: Result<ExitStatus, ExitWithText>) -> ExitCode {
     match ended {
         Ok(status) => {
-            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+            let code = status
+                .code()
+                .or_else(|| status.signal().map(|signal| 128 + signal));
             ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(71))
         }
         Err(ExitWithText(status, why)) => {
@@ -80,11 +85,19 @@ fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStat
     let user = identity(user)?;
     let stdin = io::stdin();
     let mut command = Command::new(program);
-    command.args(arguments).current_dir("/").env_clear().env("PATH", PATH);
+    command
+        .args(arguments)
+        .current_dir("/")
+        .env_clear()
+        .env("PATH", PATH);
     command.env("HOME", &user.home);
     for (name, value) in std::env::vars_os() {
         let shown = name.to_string_lossy();
-        if shown.starts_with("COLIBRI_") || shown.starts_with("LC_") || shown == "LANG" || shown == "TZ" {
+        if shown.starts_with("COLIBRI_")
+            || shown.starts_with("LC_")
+            || shown == "LANG"
+            || shown == "TZ"
+        {
             command.env(name, value);
         }
     }
@@ -94,9 +107,9 @@ fn run(user: &OsStr, program: &OsStr, arguments: &[OsString]) -> Result<ExitStat
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     sys::become_user_in_own_session(&mut command, user.identity);
     let shown = program.display();
-    let mut child = command
-        .spawn()
-        .map_err(|error| ExitWithText(71, format!("cannot run {shown} as {}: {error}", user.name)))?;
+    let mut child = command.spawn().map_err(|error| {
+        ExitWithText(71, format!("cannot run {shown} as {}: {error}", user.name))
+    })?;
     let (ended, pumps) = mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
         let ended = ended.clone();
@@ -122,16 +135,24 @@ struct SystemUser {
 
 fn identity(user: &OsStr) -> Result<SystemUser, ExitWithText> {
     let name = user.to_string_lossy();
-    let found = User::from_name(&name).map_err(|error| ExitWithText(71, format!("cannot look {name} up: {error}")))?;
+    let found = User::from_name(&name)
+        .map_err(|error| ExitWithText(71, format!("cannot look {name} up: {error}")))?;
     let found = found.ok_or_else(|| ExitWithText(67, format!("there is no user {name}")))?;
     if found.uid.is_root() {
-        return Err(ExitWithText(64, format!("{name} is root: name an ordinary user")));
+        return Err(ExitWithText(
+            64,
+            format!("{name} is root: name an ordinary user"),
+        ));
     }
     if !geteuid().is_root() {
-        return Err(ExitWithText(77, format!("only root can run a program as {name}")));
+        return Err(ExitWithText(
+            77,
+            format!("only root can run a program as {name}"),
+        ));
     }
     let failed = |error| ExitWithText(71, format!("cannot list the groups of {name}: {error}"));
-    let c_name = std::ffi::CString::new(found.name.as_str()).map_err(|_| failed(nix::errno::Errno::EINVAL))?;
+    let c_name = std::ffi::CString::new(found.name.as_str())
+        .map_err(|_| failed(nix::errno::Errno::EINVAL))?;
     let groups = getgrouplist(&c_name, found.gid).map_err(failed)?;
     Ok(SystemUser {
         name: found.name,

@@ -4,7 +4,8 @@ use super::{orphans, sys};
 use nix::sys::stat::{Mode, umask};
 use std::io;
 
-const ROOT: &str = "running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri";
+const ROOT: &str =
+    "running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri";
 
 /// Makes this process neither traceable nor dumpable: nobody of the same user, host servers above all, reads its memory
 /// or its environment, and no core file holds a secret. What loses its supervisor comes to it, to be ended.
@@ -71,6 +72,9 @@ mod tests {
     #[test]
     fn root_is_too_much() {
         let found = excess_privilege().unwrap();
-        assert_eq!(found.as_deref() == Some(ROOT), nix::unistd::geteuid().is_root());
+        assert_eq!(
+            found.as_deref() == Some(ROOT),
+            nix::unistd::geteuid().is_root()
+        );
     }
 }

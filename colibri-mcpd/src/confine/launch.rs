@@ -85,7 +85,9 @@ pub struct LaunchSettings {
 impl LaunchSettings {
     /// The usual ones: the home of the daemon's user, a grace of 2 s.
     pub fn new(priv_mode: PrivMode, supervisor: PathBuf) -> Self {
-        let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten();
+        let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+            .ok()
+            .flatten();
         Self {
             priv_mode,
             supervisor,
@@ -114,9 +116,13 @@ pub enum ServerExit {
 impl fmt::Display for ServerExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Status(status @ 129..=192) => write!(f, "exit status {status} (signal {})", status - 128),
+            Self::Status(status @ 129..=192) => {
+                write!(f, "exit status {status} (signal {})", status - 128)
+            }
             Self::Status(status) => write!(f, "exit status {status}"),
-            Self::SupervisorKilled(signal) => write!(f, "its supervisor was killed by signal {signal}"),
+            Self::SupervisorKilled(signal) => {
+                write!(f, "its supervisor was killed by signal {signal}")
+            }
             Self::Unknown => f.write_str("unknown exit status"),
             Self::Disconnected => f.write_str("its connection is gone"),
         }
@@ -162,7 +168,9 @@ pub enum SpawnError {
         error: io::Error,
     },
     /// Host servers are refused in mdo mode.
-    #[error("priv mode mdo refuses servers on the host: whatever runs as this user can become root; give it a jail")]
+    #[error(
+        "priv mode mdo refuses servers on the host: whatever runs as this user can become root; give it a jail"
+    )]
     HostInMdoMode,
     /// The supervisor could not be started.
     #[error("cannot start {program}: {error}", program = .program.display())]
@@ -195,7 +203,9 @@ pub enum SpawnError {
         why: &'static str,
     },
     /// The helper is of another version.
-    #[error("the helper has contract number {found:?}, this daemon {wanted}: restart colibri_mcp after an upgrade")]
+    #[error(
+        "the helper has contract number {found:?}, this daemon {wanted}: restart colibri_mcp after an upgrade"
+    )]
     Contract {
         /// The number that `--version` printed, if it was one.
         found: Option<u32>,
@@ -235,7 +245,9 @@ pub enum SpawnError {
         detail: String,
     },
     /// Exit status 78: registry, policy or another file is not as it must be, or asks for what this system does not have.
-    #[error("the helper refuses what it is configured with: {detail}; run colibri-jail-helper check as root")]
+    #[error(
+        "the helper refuses what it is configured with: {detail}; run colibri-jail-helper check as root"
+    )]
     BadFile {
         /// The helper's text.
         detail: String,
@@ -247,7 +259,9 @@ pub enum SpawnError {
         detail: String,
     },
     /// Exit status 64: helper and daemon do not understand each other.
-    #[error("the helper does not understand this daemon: {detail}; restart colibri_mcp after an upgrade")]
+    #[error(
+        "the helper does not understand this daemon: {detail}; restart colibri_mcp after an upgrade"
+    )]
     Usage {
         /// The helper's text.
         detail: String,

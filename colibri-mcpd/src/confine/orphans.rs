@@ -29,7 +29,9 @@ fn supervisors() -> MutexGuard<'static, BTreeSet<i32>> {
 ///
 /// # Errors
 /// It could not be started.
-pub(super) fn start_supervisor(command: &mut tokio::process::Command) -> io::Result<tokio::process::Child> {
+pub(super) fn start_supervisor(
+    command: &mut tokio::process::Command,
+) -> io::Result<tokio::process::Child> {
     let mut supervisors = supervisors();
     let child = command.spawn()?;
     supervisors.extend(child.id().map(|pid| pid as i32));
@@ -60,7 +62,11 @@ fn end_those_there_are(known: &mut BTreeSet<i32>) -> bool {
     let children = tree::children_of(std::process::id() as i32);
     // One that was dropped and not waited for is gone when it is no child any more.
     supervisors.retain(|pid| children.contains(pid));
-    known.extend(children.into_iter().filter(|pid| !supervisors.contains(pid)));
+    known.extend(
+        children
+            .into_iter()
+            .filter(|pid| !supervisors.contains(pid)),
+    );
     let before = known.len();
     known.retain(|pid| {
         let pid = Pid::from_raw(*pid);

@@ -94,10 +94,15 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig) -> CommandLine {
 /// # Errors
 /// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not
 /// executable; for a jailed server, no helper.
-pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> Result<CommandLine, SpawnError> {
+pub fn prepare_spawn_command(
+    settings: &LaunchSettings,
+    order: &LaunchSpec,
+) -> Result<CommandLine, SpawnError> {
     match order {
         LaunchSpec::Jailed(jail) => Ok(jail_wrap(reachable(settings.priv_mode)?, jail)),
-        LaunchSpec::Host { .. } if settings.priv_mode == PrivMode::Mdo => Err(SpawnError::HostInMdoMode),
+        LaunchSpec::Host { .. } if settings.priv_mode == PrivMode::Mdo => {
+            Err(SpawnError::HostInMdoMode)
+        }
         LaunchSpec::Host {
             program,
             arguments,
@@ -114,11 +119,17 @@ pub fn prepare_spawn_command(settings: &LaunchSettings, order: &LaunchSpec) -> R
                 ("HOME", settings.home.as_str()),
                 ("LANG", "C.UTF-8"),
             ];
-            for (name, value) in base.into_iter().filter(|(name, _)| !environment.contains_key(*name)) {
+            for (name, value) in base
+                .into_iter()
+                .filter(|(name, _)| !environment.contains_key(*name))
+            {
                 carried.push((supervisor::carried(name.as_ref()), value.into()));
             }
             for (name, value) in environment {
-                carried.push((supervisor::carried(name.as_ref()), value.expose_secret().into()));
+                carried.push((
+                    supervisor::carried(name.as_ref()),
+                    value.expose_secret().into(),
+                ));
             }
             Ok(CommandLine {
                 arguments: supervised(settings, (Session::Own, *stdin), program)
@@ -201,8 +212,11 @@ fn fall_back(wanted: PrivMode, obstacle: Option<&str>) -> PrivMode {
 
 /// The reason for which the helper, being there, could not gain root by itself.
 fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
-    let file = std::fs::symlink_metadata(helper).map_err(|error| SpawnError::HelperMissing { error })?;
-    let mount = statvfs(helper).map_err(|error| SpawnError::HelperMissing { error: error.into() })?;
+    let file =
+        std::fs::symlink_metadata(helper).map_err(|error| SpawnError::HelperMissing { error })?;
+    let mount = statvfs(helper).map_err(|error| SpawnError::HelperMissing {
+        error: error.into(),
+    })?;
     Ok(if !file.is_file() {
         Some("it is not a regular file")
     } else if file.uid() != 0 {
@@ -245,7 +259,10 @@ fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
     let mut first = Vec::new();
     let mut file = std::fs::File::open(program).ok()?.take(256);
     file.read_to_end(&mut first).ok()?;
-    let first = first.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let first = first
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let mut words = std::str::from_utf8(first).ok()?.split_ascii_whitespace();
     let interpreter = Path::new(words.next()?);
     if !interpreter.exists() {
@@ -256,7 +273,8 @@ fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
     }
     let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
     let is_there = |directory: &str| Path::new(directory).join(name).exists();
-    (!name.contains('/') && !path.split(':').any(is_there)).then(|| format!("{name}, in PATH {path}"))
+    (!name.contains('/') && !path.split(':').any(is_there))
+        .then(|| format!("{name}, in PATH {path}"))
 }
 
 #[cfg(test)]
@@ -294,7 +312,10 @@ mod tests {
         assert_eq!(asks("#!/bin/sh\n"), None);
         assert_eq!(asks("#! /usr/bin/env -S sh -c\n"), None);
         assert_eq!(asks("\u{7f}ELF"), None);
-        assert_eq!(asks("#!/opt/none/node --x\nrest").as_deref(), Some("/opt/none/node"));
+        assert_eq!(
+            asks("#!/opt/none/node --x\nrest").as_deref(),
+            Some("/opt/none/node")
+        );
         let told = asks("#!/usr/bin/env -S A=1 no-such-node\n").unwrap();
         assert_eq!(told, "no-such-node, in PATH /nowhere:/bin:/usr/bin");
     }
@@ -331,7 +352,10 @@ mod tests {
     fn says_why_a_helper_cannot_gain_root() {
         let directory = tempfile::tempdir().unwrap();
         let helper = directory.path().join("helper");
-        assert!(matches!(obstacle(&helper), Err(SpawnError::HelperMissing { .. })));
+        assert!(matches!(
+            obstacle(&helper),
+            Err(SpawnError::HelperMissing { .. })
+        ));
         std::fs::write(&helper, "").unwrap();
         std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(0o755)).unwrap();
         let wanted = if nix::unistd::geteuid().is_root() {
@@ -340,7 +364,12 @@ mod tests {
             "owner is not root"
         };
         assert!(obstacle(&helper).unwrap().unwrap().contains(wanted));
-        assert!(obstacle(directory.path()).unwrap().unwrap().contains("regular file"));
+        assert!(
+            obstacle(directory.path())
+                .unwrap()
+                .unwrap()
+                .contains("regular file")
+        );
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&helper, &link).unwrap();
         assert!(obstacle(&link).unwrap().unwrap().contains("regular file"));
@@ -394,7 +423,10 @@ mod tests {
         let words = words(&command);
         assert_eq!(words[..3], ["/bin/keeper", "keeper", "--grace-ms"]);
         assert_eq!(words[6..8], ["--session", "own"]);
-        assert_eq!(words[8..], ["--stdin", "pipe", "--", "/bin/sh", "a b", ";rm -rf /"]);
+        assert_eq!(
+            words[8..],
+            ["--stdin", "pipe", "--", "/bin/sh", "a b", ";rm -rf /"]
+        );
         assert!(!format!("{command:?}").contains("hush"));
         assert!(!format!("{:?}", host("/bin/sh")).contains("hush"));
     }
@@ -404,7 +436,10 @@ mod tests {
         let settings = LaunchSettings::new(PrivMode::Helper, "/bin/keeper".into());
         for program in ["/nonexistent", "/etc/passwd", "/etc"] {
             let refused = prepare_spawn_command(&settings, &host(program));
-            assert!(matches!(refused, Err(SpawnError::Program { .. })), "{program}");
+            assert!(
+                matches!(refused, Err(SpawnError::Program { .. })),
+                "{program}"
+            );
         }
         let mdo = LaunchSettings::new(PrivMode::Mdo, "/bin/keeper".into());
         assert!(matches!(

@@ -9,7 +9,9 @@ use colibri_text::brief;
 use futures_core::future::BoxFuture;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader};
+use tokio::io::{
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader,
+};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 
 use super::launch::{LaunchSettings, LaunchSpec, MAX_ERRAND, ServerExit, SpawnError};
@@ -82,7 +84,10 @@ impl SystemSpawner {
     /// # Errors
     /// The executable's path is unknown.
     pub fn new(priv_mode: PrivMode) -> io::Result<Self> {
-        Ok(Self::with(LaunchSettings::new(priv_mode, std::env::current_exe()?)))
+        Ok(Self::with(LaunchSettings::new(
+            priv_mode,
+            std::env::current_exe()?,
+        )))
     }
 
     /// A spawner with these settings.
@@ -139,7 +144,10 @@ async fn supervise(command: &CommandLine, session: String) -> Result<SpawnedServ
         drop(stdin);
         let detail = readable(&before);
         let Some(mode) = mode else {
-            let detail = detail.strip_prefix("keeper: ").unwrap_or(&detail).to_owned();
+            let detail = detail
+                .strip_prefix("keeper: ")
+                .unwrap_or(&detail)
+                .to_owned();
             return Err(SpawnError::Keeper { detail });
         };
         let error = SpawnError::of_helper(mode, exit, detail);
@@ -214,7 +222,10 @@ impl ServerProcess for SupervisedProcess {
 /// The way in which a supervisor ended. What one leaves behind that was killed is ended.
 async fn waited_for(child: &mut Child) -> ServerExit {
     let pid = child.id();
-    let exit = child.wait().await.map_or(ServerExit::Unknown, ServerExit::from);
+    let exit = child
+        .wait()
+        .await
+        .map_or(ServerExit::Unknown, ServerExit::from);
     if let Some(pid) = pid {
         orphans::supervisor_gone(pid);
         if matches!(exit, ServerExit::SupervisorKilled(_)) {
@@ -249,7 +260,10 @@ pub(super) async fn run(mode: PrivMode, errand: &str) -> Result<String, SpawnErr
         } = begin(&command)?;
         let (mut output, mut messages) = (Vec::new(), Vec::new());
         let (mut stdout, mut stderr) = (stdout.take(KEPT as u64), stderr.take(KEPT as u64));
-        let _ = tokio::join!(stdout.read_to_end(&mut output), stderr.read_to_end(&mut messages));
+        let _ = tokio::join!(
+            stdout.read_to_end(&mut output),
+            stderr.read_to_end(&mut messages)
+        );
         let exit = waited_for(&mut child).await;
         drop(stdin);
         match exit {
@@ -287,12 +301,18 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
     supervisor
         .args(&command.arguments)
         .env_clear()
-        .envs(command.environment.iter().map(|(name, value)| (name, value)))
+        .envs(
+            command
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
         .current_dir(directory)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let mut child = orphans::start_supervisor(&mut supervisor).map_err(|error| supervisor_error(command, error))?;
+    let mut child = orphans::start_supervisor(&mut supervisor)
+        .map_err(|error| supervisor_error(command, error))?;
     match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
         (Some(stdin), Some(stdout), Some(stderr)) => Ok(Pipes {
             child,
@@ -306,18 +326,28 @@ fn begin(command: &CommandLine) -> Result<Pipes, SpawnError> {
 
 fn supervisor_error(command: &CommandLine, error: io::Error) -> SpawnError {
     let program = command.program.clone();
-    let stays = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+    let stays = matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+    );
     match command.privilege.filter(|_| stays) {
         // How root is reached was found out once: the helper may have gone since.
         Some(PrivMode::Helper) => SpawnError::HelperMissing { error },
-        Some(mode) => SpawnError::BackendMissing { mode, program, error },
+        Some(mode) => SpawnError::BackendMissing {
+            mode,
+            program,
+            error,
+        },
         None => SpawnError::Supervisor { program, error },
     }
 }
 
 /// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to [`KEPT`] bytes, and the
 /// rest of that line; `None` for it: the stream ended first.
-async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::Result<(Vec<u8>, Option<String>)> {
+async fn listen(
+    stderr: &mut (impl AsyncBufRead + Unpin),
+    marker: &str,
+) -> io::Result<(Vec<u8>, Option<String>)> {
     fn keep(kept: &mut Vec<u8>, more: &[u8], limit: usize) {
         let room = limit.saturating_sub(kept.len()).min(more.len());
         kept.extend_from_slice(&more[..room]);
@@ -332,7 +362,11 @@ async fn listen(stderr: &mut (impl AsyncBufRead + Unpin), marker: &str) -> io::R
         }
         let newline = chunk.iter().position(|&b| b == b'\n');
         let used = newline.map_or(chunk.len(), |at| at + 1);
-        keep(&mut line, &chunk[..used - usize::from(newline.is_some())], LINE);
+        keep(
+            &mut line,
+            &chunk[..used - usize::from(newline.is_some())],
+            LINE,
+        );
         stderr.consume(used);
         if newline.is_some() {
             if let Some(rest) = line.strip_prefix(marker.as_bytes()) {
@@ -392,7 +426,11 @@ pub(crate) async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
 /// The number after the word `contract` in what `--version` prints.
 fn contract(version: &str) -> Option<u32> {
     let (_, number) = version.split_once("contract ")?;
-    number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    number
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 #[cfg(test)]
@@ -401,7 +439,9 @@ mod tests {
     use tokio::io::AsyncWriteExt as _;
 
     async fn heard(text: &[u8], marker: &str) -> (String, Option<String>) {
-        let (before, rest) = listen(&mut BufReader::with_capacity(7, text), marker).await.unwrap();
+        let (before, rest) = listen(&mut BufReader::with_capacity(7, text), marker)
+            .await
+            .unwrap();
         (String::from_utf8(before).unwrap(), rest)
     }
 
@@ -412,8 +452,15 @@ mod tests {
             HELPER_STARTED,
         )
         .await;
-        assert_eq!((before.as_str(), rest.as_deref()), ("warning\n", Some("42")));
-        let (before, rest) = heard(b"x helper: started jid=1\nhelper: started jid=2", HELPER_STARTED).await;
+        assert_eq!(
+            (before.as_str(), rest.as_deref()),
+            ("warning\n", Some("42"))
+        );
+        let (before, rest) = heard(
+            b"x helper: started jid=1\nhelper: started jid=2",
+            HELPER_STARTED,
+        )
+        .await;
         assert_eq!(
             (before.as_str(), rest),
             ("x helper: started jid=1\nhelper: started jid=2", None)
@@ -468,16 +515,29 @@ mod tests {
         let (mut output, mut messages) = (String::new(), String::new());
         spawned.stdout.read_to_string(&mut output).await.unwrap();
         spawned.stderr.read_to_string(&mut messages).await.unwrap();
-        assert_eq!((output.as_str(), messages.as_str()), ("ping", "note\nmine\n"));
+        assert_eq!(
+            (output.as_str(), messages.as_str()),
+            ("ping", "note\nmine\n")
+        );
         assert_eq!(spawned.process.wait().await, ServerExit::Status(5));
     }
 
     #[tokio::test]
     async fn what_the_helper_says_of_mounts_is_heard() {
-        for (said, is_unbounded) in [("7 bounded=no", true), ("7", false), ("7 bounded=no, or so", false)] {
-            let spawned = helper(&format!("echo 'helper: started jid={said}' >&2")).await.unwrap();
+        for (said, is_unbounded) in [
+            ("7 bounded=no", true),
+            ("7", false),
+            ("7 bounded=no, or so", false),
+        ] {
+            let spawned = helper(&format!("echo 'helper: started jid={said}' >&2"))
+                .await
+                .unwrap();
             assert_eq!(spawned.process.is_unbounded(), is_unbounded, "{said}");
-            assert_eq!(spawned.process.jid().is_some(), !said.contains(','), "{said}");
+            assert_eq!(
+                spawned.process.jid().is_some(),
+                !said.contains(','),
+                "{said}"
+            );
         }
     }
 
@@ -487,24 +547,38 @@ mod tests {
             .await
             .err()
             .unwrap();
-        assert!(matches!(&refused, SpawnError::Refused { detail } if detail == "policy: server not listed"));
+        assert!(
+            matches!(&refused, SpawnError::Refused { detail } if detail == "policy: server not listed")
+        );
         let busy = helper("echo 'jail build0 is not running' >&2; exit 75")
             .await
             .err()
             .unwrap();
-        assert!(busy.is_transient() && busy.to_string().contains("build0"), "{busy}");
+        assert!(
+            busy.is_transient() && busy.to_string().contains("build0"),
+            "{busy}"
+        );
         let sudo = helper("echo 'sudo: a password is required' >&2; exit 1")
             .await
             .err()
             .unwrap();
         assert!(matches!(sudo, SpawnError::NoRoot { .. }), "{sudo}");
         let killed = helper("kill -9 $$").await.err().unwrap();
-        assert!(matches!(killed, SpawnError::HelperKilled { signal: 9 }), "{killed}");
+        assert!(
+            matches!(killed, SpawnError::HelperKilled { signal: 9 }),
+            "{killed}"
+        );
     }
 
     #[test]
     fn exit_statuses_of_the_helper_become_errors_to_act_on() {
-        let of = |status| SpawnError::of_helper(PrivMode::Helper, ServerExit::Status(status), "why".to_owned());
+        let of = |status| {
+            SpawnError::of_helper(
+                PrivMode::Helper,
+                ServerExit::Status(status),
+                "why".to_owned(),
+            )
+        };
         assert!(matches!(of(64), SpawnError::Usage { .. }));
         assert!(matches!(of(71), SpawnError::System { .. }) && of(71).is_transient());
         assert!(matches!(of(69), SpawnError::Limit { .. }) && of(69).is_transient());
@@ -512,7 +586,11 @@ mod tests {
         assert!(matches!(of(77), SpawnError::Refused { .. }) && !of(77).is_transient());
         assert!(matches!(of(78), SpawnError::BadFile { .. }) && !of(78).is_transient());
         assert!(matches!(of(1), SpawnError::NoRoot { .. }) && !of(1).is_transient());
-        let killed = SpawnError::of_helper(PrivMode::Sudo, ServerExit::SupervisorKilled(9), String::new());
+        let killed = SpawnError::of_helper(
+            PrivMode::Sudo,
+            ServerExit::SupervisorKilled(9),
+            String::new(),
+        );
         assert!(matches!(killed, SpawnError::HelperKilled { signal: 9 }));
         for status in [1, 64, 69, 71, 75, 77, 78] {
             assert!(of(status).to_string().contains("why"));
@@ -521,12 +599,18 @@ mod tests {
 
     #[test]
     fn a_way_to_root_that_is_not_there_stays_so() {
-        let failed = |mode, kind: io::ErrorKind| supervisor_error(&helper_command(mode, &[]), kind.into());
+        let failed =
+            |mode, kind: io::ErrorKind| supervisor_error(&helper_command(mode, &[]), kind.into());
         for (mode, program) in [(PrivMode::Mdo, "mdo"), (PrivMode::Sudo, "sudo")] {
             let missing = failed(mode, io::ErrorKind::NotFound);
-            assert!(matches!(missing, SpawnError::BackendMissing { .. }) && !missing.is_transient());
+            assert!(
+                matches!(missing, SpawnError::BackendMissing { .. }) && !missing.is_transient()
+            );
             let told = missing.to_string();
-            assert!(told.contains(program) && told.contains("--priv-mode"), "{told}");
+            assert!(
+                told.contains(program) && told.contains("--priv-mode"),
+                "{told}"
+            );
             // The system has no room for a process now.
             assert!(failed(mode, io::ErrorKind::WouldBlock).is_transient());
         }
@@ -535,17 +619,29 @@ mod tests {
 
     #[test]
     fn messages_are_one_line_without_control_characters() {
-        assert_eq!(readable(b"a\n\nb\x1b[31m\xff\r\n"), "a; b\\u{1b}[31m\u{fffd}");
-        assert_eq!(readable("a\u{3164}\u{e0100}".as_bytes()), "a\\u{3164}\\u{e0100}");
+        assert_eq!(
+            readable(b"a\n\nb\x1b[31m\xff\r\n"),
+            "a; b\\u{1b}[31m\u{fffd}"
+        );
+        assert_eq!(
+            readable("a\u{3164}\u{e0100}".as_bytes()),
+            "a\\u{3164}\\u{e0100}"
+        );
         assert_eq!(readable(b" \n"), "it said nothing");
-        assert_eq!(ServerExit::Status(137).to_string(), "exit status 137 (signal 9)");
+        assert_eq!(
+            ServerExit::Status(137).to_string(),
+            "exit status 137 (signal 9)"
+        );
     }
 
     #[test]
     fn session_ids_are_sixteen_hex_digits() {
         let id = session_id().unwrap();
         assert!(
-            id.len() == 16 && id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
+            id.len() == 16
+                && id
+                    .bytes()
+                    .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
             "{id}"
         );
         assert_ne!(id, session_id().unwrap());
@@ -553,9 +649,18 @@ mod tests {
 
     #[test]
     fn contract_numbers_are_found() {
-        assert_eq!(contract("colibri-jail-helper 0.1.0 (contract 7)\n"), Some(7));
+        assert_eq!(
+            contract("colibri-jail-helper 0.1.0 (contract 7)\n"),
+            Some(7)
+        );
         assert_eq!(contract("contract 1"), Some(1));
-        for text in ["", "contract", "contract x", "colibri-jail-helper 0.1.0", "contract -1"] {
+        for text in [
+            "",
+            "contract",
+            "contract x",
+            "colibri-jail-helper 0.1.0",
+            "contract -1",
+        ] {
             assert_eq!(contract(text), None, "{text}");
         }
     }

@@ -73,7 +73,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         return failed(EXIT_SYSTEM, &format_args!("cannot prepare: {error}"));
     }
     let mut command = Command::new(&task.program);
-    command.args(&task.arguments).env_clear().envs(environment());
+    command
+        .args(&task.arguments)
+        .env_clear()
+        .envs(environment());
     if task.stdin == Stdin::Null {
         // The supervisor alone has the lifeline then.
         command.stdin(std::process::Stdio::null());
@@ -95,7 +98,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         .and_then(|null| Ok(nix::unistd::dup2_stdout(null)?));
     if let Err(error) = let_go {
         tree::signal_descendants(Signal::SIGKILL);
-        return failed(EXIT_SYSTEM, &format_args!("cannot let go of stdout: {error}"));
+        return failed(
+            EXIT_SYSTEM,
+            &format_args!("cannot let go of stdout: {error}"),
+        );
     }
     // The server may have begun a line already: the newline before keeps this one a line of its own.
     say(&format_args!("\n{STARTED}"));
@@ -103,7 +109,10 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             tree::signal_descendants(Signal::SIGKILL);
-            failed(EXIT_SYSTEM, &format_args!("cannot watch the server: {error}"))
+            failed(
+                EXIT_SYSTEM,
+                &format_args!("cannot watch the server: {error}"),
+            )
         }
     }
 }
@@ -141,11 +150,17 @@ impl SupervisorTask {
         let session = arguments.next().filter(|argument| argument == "--session");
         let session = session.and_then(|_| arguments.next()).ok_or(USAGE)?;
         let sessions = [Session::Own, Session::Shared];
-        let session = sessions.into_iter().find(|of| session == of.word()).ok_or(USAGE)?;
+        let session = sessions
+            .into_iter()
+            .find(|of| session == of.word())
+            .ok_or(USAGE)?;
         let stdin = arguments.next().filter(|argument| argument == "--stdin");
         let stdin = stdin.and_then(|_| arguments.next()).ok_or(USAGE)?;
         let stdins = [Stdin::Null, Stdin::Pipe];
-        let stdin = stdins.into_iter().find(|of| stdin == stdin_word(*of)).ok_or(USAGE)?;
+        let stdin = stdins
+            .into_iter()
+            .find(|of| stdin == stdin_word(*of))
+            .ok_or(USAGE)?;
         if arguments.next().is_none_or(|argument| argument != "--") {
             return Err(USAGE);
         }
@@ -183,7 +198,9 @@ fn prepare(session: Session) -> io::Result<()> {
 
 fn environment() -> impl Iterator<Item = (OsString, OsString)> {
     std::env::vars_os().filter_map(|(name, value)| {
-        let name = name.as_bytes().strip_prefix(ENVIRONMENT_PREFIX.as_bytes())?;
+        let name = name
+            .as_bytes()
+            .strip_prefix(ENVIRONMENT_PREFIX.as_bytes())?;
         Some((OsString::from_vec(name.to_vec()), value))
     })
 }
@@ -236,7 +253,13 @@ fn keep(server: Pid, task: &SupervisorTask) -> io::Result<u8> {
         }
         match phase {
             EndPhase::Grace(until) if now >= until => {
-                phase = terminate(now + if daemon_gone { GRACE_WITHOUT_DAEMON } else { task.grace });
+                phase = terminate(
+                    now + if daemon_gone {
+                        GRACE_WITHOUT_DAEMON
+                    } else {
+                        task.grace
+                    },
+                );
             }
             EndPhase::Terminating(until) if now >= until => phase = EndPhase::Killing,
             _ => {}
@@ -261,12 +284,17 @@ fn wait(phase: EndPhase, now: Instant) -> io::Result<bool> {
     let mut lifeline = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
     let (watched, timeout): (&mut [PollFd<'_>], _) = match phase {
         EndPhase::Serving => (&mut lifeline, None),
-        EndPhase::Grace(until) | EndPhase::Terminating(until) => {
-            (&mut [], Some(until.saturating_duration_since(now).min(LOOK)))
-        }
+        EndPhase::Grace(until) | EndPhase::Terminating(until) => (
+            &mut [],
+            Some(until.saturating_duration_since(now).min(LOOK)),
+        ),
         EndPhase::Killing => (&mut [], Some(LOOK / 5)),
     };
-    match ppoll(watched, timeout.map(TimeSpec::from_duration), Some(SigSet::empty())) {
+    match ppoll(
+        watched,
+        timeout.map(TimeSpec::from_duration),
+        Some(SigSet::empty()),
+    ) {
         Ok(events) => Ok(events > 0),
         Err(Errno::EINTR) => Ok(false),
         Err(error) => Err(error.into()),
@@ -280,7 +308,9 @@ fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
             Ok(WaitStatus::StillAlive) => return Ok(false),
             Ok(WaitStatus::Exited(pid, code)) if pid == server => *status = Some(code as u8),
-            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == server => *status = Some(128 + signal as u8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == server => {
+                *status = Some(128 + signal as u8)
+            }
             Ok(_) | Err(Errno::EINTR) => {}
             Err(Errno::ECHILD) => return Ok(true),
             Err(error) => return Err(error.into()),

@@ -35,7 +35,9 @@ impl Session {
     pub(super) fn leave_group(self) -> nix::Result<()> {
         match self {
             Session::Own => nix::unistd::setsid().map(drop),
-            Session::Shared => nix::unistd::setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(0)),
+            Session::Shared => {
+                nix::unistd::setpgid(nix::unistd::Pid::from_raw(0), nix::unistd::Pid::from_raw(0))
+            }
         }
     }
 
@@ -76,7 +78,9 @@ pub(super) fn take_signals() -> io::Result<()> {
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
         // SAFETY: the handlers do nothing, or store into an atomic, both of which are async-signal-safe
         // (signal-safety(7)); no earlier handler of this process is relied upon.
-        unsafe { sigaction(signal, &action) }.map(drop).map_err(io::Error::from)
+        unsafe { sigaction(signal, &action) }
+            .map(drop)
+            .map_err(io::Error::from)
     };
     for signal in Signal::iterator().filter(|s| !matches!(s, Signal::SIGKILL | Signal::SIGSTOP)) {
         let handler = match signal {
@@ -168,11 +172,15 @@ pub(super) fn become_user_in_own_session(command: &mut Command, identity: Proces
         setresgid(gid, gid, gid)?;
         setresuid(uid, uid, uid)?;
         let (users, groups) = (getresuid()?, getresgid()?);
-        let whole = [users.real, users.effective, users.saved].iter().all(|id| *id == uid)
+        let whole = [users.real, users.effective, users.saved]
+            .iter()
+            .all(|id| *id == uid)
             && [groups.real, groups.effective, groups.saved]
                 .iter()
                 .all(|id| *id == gid)
-            && getgroups()?.iter().all(|group| identity.groups.contains(group))
+            && getgroups()?
+                .iter()
+                .all(|group| identity.groups.contains(group))
             && !getuid().is_root()
             && setresuid(nix::unistd::ROOT, nix::unistd::ROOT, nix::unistd::ROOT).is_err();
         if !whole {
@@ -290,7 +298,14 @@ mod platform {
     fn control<T>(command: libc::c_int, data: *mut T) -> io::Result<()> {
         // SAFETY: each caller passes the type that procctl(2) names for its command, or null where it names none, and
         // the pointer is valid for the call.
-        let done = unsafe { libc::procctl(libc::P_PID, libc::id_t::from(std::process::id()), command, data.cast()) };
+        let done = unsafe {
+            libc::procctl(
+                libc::P_PID,
+                libc::id_t::from(std::process::id()),
+                command,
+                data.cast(),
+            )
+        };
         if done == 0 {
             Ok(())
         } else {
@@ -390,9 +405,12 @@ mod platform {
         let mut found = Vec::new();
         for bytes in buffer[..size.min(buffer.len())].chunks_exact(stride) {
             // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any address.
-            let process: libc::kinfo_proc = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+            let process: libc::kinfo_proc =
+                unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
             if process.ki_structsize as usize != stride {
-                return Err(io::Error::other("processes of another size than this program knows"));
+                return Err(io::Error::other(
+                    "processes of another size than this program knows",
+                ));
             }
             found.push(Relation {
                 pid: process.ki_pid,

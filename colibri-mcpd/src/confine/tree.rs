@@ -48,7 +48,8 @@ pub(super) fn check() -> std::io::Result<()> {
     let own = std::process::id() as i32;
     std::fs::read(format!("/proc/{own}/task/{own}/children"))
         .map_err(|error| failed("no list of children in /proc (CONFIG_PROC_CHILDREN)", error))?;
-    super::sys::process_handle(own).map_err(|error| failed("no pidfd_open(2) (Linux 5.3)", error))?;
+    super::sys::process_handle(own)
+        .map_err(|error| failed("no pidfd_open(2) (Linux 5.3)", error))?;
     Ok(())
 }
 
@@ -112,7 +113,10 @@ impl Processes {
 
     /// Process ids and real user ids.
     fn children(&self, parent: i32) -> impl Iterator<Item = (i32, u32)> {
-        let children = self.all.iter().filter(move |process| process.parent == parent);
+        let children = self
+            .all
+            .iter()
+            .filter(move |process| process.parent == parent);
         children.map(|process| (process.pid, process.uid))
     }
 }
@@ -216,7 +220,10 @@ mod tests {
             .unwrap();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while Processes::look().count(shell.id(), false) != Some(3) {
-            assert!(std::time::Instant::now() < until, "three programs in a pipeline");
+            assert!(
+                std::time::Instant::now() < until,
+                "three programs in a pipeline"
+            );
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         drop(shell.stdin.take());

@@ -86,7 +86,8 @@ impl Daemon {
                 self.critical("crash", why);
             }
         }
-        let is_old = |agent: &AgentInstance| agent.ended_at.is_some() && !self.agents.was_left(&agent.id);
+        let is_old =
+            |agent: &AgentInstance| agent.ended_at.is_some() && !self.agents.was_left(&agent.id);
         let ended = self.agents.list(0, true).into_iter().filter(is_old);
         NotifiedConditions {
             approvals: BTreeSet::new(),
@@ -98,7 +99,10 @@ impl Daemon {
     }
 
     fn critical(&self, what: &'static str, why: &str) {
-        let facts = [("what", what.into()), ("why", brief(why, MAX_REASON).into())];
+        let facts = [
+            ("what", what.into()),
+            ("why", brief(why, MAX_REASON).into()),
+        ];
         self.notices.tell(NoticeEvent::ErrorCritical, facts);
     }
 
@@ -125,11 +129,16 @@ impl Daemon {
             .iter()
             .filter(|approval| !seen.approvals.contains(&approval.id))
         {
-            self.notices.tell(NoticeEvent::ApprovalWaiting, of_approval(approval));
+            self.notices
+                .tell(NoticeEvent::ApprovalWaiting, of_approval(approval));
         }
         seen.approvals = approvals.into_iter().map(|approval| approval.id).collect();
 
-        let agents = self.agents.list(0, true).into_iter().filter(|agent| agent.attention);
+        let agents = self
+            .agents
+            .list(0, true)
+            .into_iter()
+            .filter(|agent| agent.attention);
         let mut attention = BTreeSet::new();
         for agent in agents {
             if !seen.agents.contains(&agent.id) {

@@ -126,13 +126,17 @@ impl Connection {
             client.outbox.push(&list_changed(feature, None));
         }
         for subscription in client.told_of(feature) {
-            client.outbox.push(&list_changed(feature, Some(&subscription)));
+            client
+                .outbox
+                .push(&list_changed(feature, Some(&subscription)));
         }
     }
 
     fn take_held(&self) -> Vec<Box<Call>> {
         let held = std::mem::take(&mut *self.held.lock());
-        held.iter().filter_map(|held| held.upgrade()?.take()).collect()
+        held.iter()
+            .filter_map(|held| held.upgrade()?.take())
+            .collect()
     }
 }
 
@@ -150,7 +154,11 @@ pub struct Connections {
 impl Connections {
     /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of
     /// what servers offer, for as long as this is there.
-    pub fn new(chain: Arc<Chain>, budget: Arc<ByteBudget>, changes: &Arc<Changes>) -> Arc<Connections> {
+    pub fn new(
+        chain: Arc<Chain>,
+        budget: Arc<ByteBudget>,
+        changes: &Arc<Changes>,
+    ) -> Arc<Connections> {
         let connections = Arc::new(Connections {
             chain,
             budget,
@@ -216,7 +224,10 @@ impl Connections {
         let uid = client.caller.uid;
         // An agent that runs for somebody is not that person.
         let is_theirs = |client: &Client| client.caller.uid == uid && client.door.is_none();
-        client.door.is_none() && !open.values().any(|connection| is_theirs(&connection.client))
+        client.door.is_none()
+            && !open
+                .values()
+                .any(|connection| is_theirs(&connection.client))
     }
 
     /// The number of connections by kind.
@@ -238,11 +249,16 @@ impl Connections {
     /// The bytes and connections that the clients make the daemon hold.
     pub fn load(&self) -> Load {
         let all = self.all();
-        let queued = all.iter().map(|connection| connection.client.outbox.queued());
+        let queued = all
+            .iter()
+            .map(|connection| connection.client.outbox.queued());
         Load {
             clients: self.count().connections,
             came: self.came.load(Ordering::Relaxed),
-            in_flight: all.iter().map(|connection| connection.client.in_flight()).sum(),
+            in_flight: all
+                .iter()
+                .map(|connection| connection.client.in_flight())
+                .sum(),
             queued: self.budget.queued(),
             most_queued: queued.max().unwrap_or(0),
         }
@@ -279,7 +295,13 @@ impl Connections {
                 }
                 _ => stream_ended("the connection or the daemon is ending"),
             };
-            (call, CallOutcome::Own { answer, failed: false })
+            (
+                call,
+                CallOutcome::Own {
+                    answer,
+                    failed: false,
+                },
+            )
         });
         self.chain.finish(closed.collect());
     }
@@ -314,11 +336,16 @@ impl Connections {
     }
 
     /// Notifies clients when their catalog has changed.
-    async fn watch_changes(connections: Weak<Connections>, changes: Weak<Changes>, mut come: watch::Receiver<()>) {
+    async fn watch_changes(
+        connections: Weak<Connections>,
+        changes: Weak<Changes>,
+        mut come: watch::Receiver<()>,
+    ) {
         while come.changed().await.is_ok() {
             sleep(DEBOUNCE).await;
             come.mark_unchanged();
-            let (Some(connections), Some(changes)) = (connections.upgrade(), changes.upgrade()) else {
+            let (Some(connections), Some(changes)) = (connections.upgrade(), changes.upgrade())
+            else {
                 return;
             };
             let changed = changes.take();
@@ -367,7 +394,10 @@ impl Connections {
             if connection.client.session.only().is_some() {
                 continue;
             }
-            let (before, now) = (before.rights(caller), self.chain.rules.clients.load().rights(caller));
+            let (before, now) = (
+                before.rights(caller),
+                self.chain.rules.clients.load().rights(caller),
+            );
             let is_renamed = !before.means_accounts_of(&now);
             if is_renamed || before.list != now.list {
                 connection.tell_changed(Feature::Tool);
@@ -384,13 +414,16 @@ impl Connections {
         for connection in self.all() {
             let client = &connection.client;
             let has_room = client.outbox.queued() < MAX_QUEUED && client.session.only().is_none();
-            let mut concerning = wakes.iter().filter(|wake| has_room && wake.concerns(client)).peekable();
+            let mut concerning = wakes
+                .iter()
+                .filter(|wake| has_room && wake.concerns(client))
+                .peekable();
             if concerning.peek().is_none() {
                 continue;
             }
             let least = client.session.log_level();
-            let is_told =
-                connection.initialized.load(Ordering::Acquire) && least.is_none_or(|least| Level::NOTICE >= least);
+            let is_told = connection.initialized.load(Ordering::Acquire)
+                && least.is_none_or(|least| Level::NOTICE >= least);
             let listening = client.logged_to(Level::NOTICE);
             for wake in concerning {
                 let data = wake.data.to_string();
@@ -398,7 +431,9 @@ impl Connections {
                     client.outbox.push(&message(Level::NOTICE, &data, None));
                 }
                 for subscription in &listening {
-                    client.outbox.push(&message(Level::NOTICE, &data, Some(subscription)));
+                    client
+                        .outbox
+                        .push(&message(Level::NOTICE, &data, Some(subscription)));
                 }
             }
             connection.tell_changed(Feature::Tool);

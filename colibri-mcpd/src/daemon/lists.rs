@@ -58,7 +58,13 @@ impl ListQuery {
                 true => definition.at_door.is_some(),
                 false => self.write || definition.gate != Gate::Write,
             })
-            .filter_map(|definition| Some((definition.name.to_owned(), self.own_definition(definition)?, None)));
+            .filter_map(|definition| {
+                Some((
+                    definition.name.to_owned(),
+                    self.own_definition(definition)?,
+                    None,
+                ))
+            });
         let mut listed: Vec<(String, Bytes, Option<&Arc<Item>>)> = own.collect();
         listed.extend(
             self.skills
@@ -67,11 +73,20 @@ impl ListQuery {
         );
         if self.external {
             let sees = |item: &&Arc<Item>| {
-                item.is_listed(self.rights.list) && self.rights.sees(&item.server.spec.id, self.feature, &item.own)
+                item.is_listed(self.rights.list)
+                    && self
+                        .rights
+                        .sees(&item.server.spec.id, self.feature, &item.own)
             };
             if self.rights.is_narrowed() {
                 let seen = self.table.offered_alone(self.feature).filter(sees);
-                listed.extend(seen.map(|item| (item.own.clone(), item.own_definition(self.version), Some(item))));
+                listed.extend(seen.map(|item| {
+                    (
+                        item.own.clone(),
+                        item.own_definition(self.version),
+                        Some(item),
+                    )
+                }));
             } else {
                 let seen = self.table.offered(self.feature).filter(sees);
                 listed.extend(seen.map(|item| {
@@ -93,9 +108,13 @@ impl ListQuery {
             self.version,
             least_ttl(lives),
             self.cursor.as_ref(),
-            listed.iter().map(|(name, raw, _)| (name.as_str(), &raw[..])),
+            listed
+                .iter()
+                .map(|(name, raw, _)| (name.as_str(), &raw[..])),
         );
-        let tools = listed[in_it].iter().filter(|_| self.feature == Feature::Tool);
+        let tools = listed[in_it]
+            .iter()
+            .filter(|_| self.feature == Feature::Tool);
         let tools = tools.map(|(name, raw, item)| ListedToolCost {
             server: item.map_or_else(|| COLIBRI.into(), |item| item.server.spec.id.clone()),
             tool: item.map_or(name.as_str(), |item| &item.own).into(),
@@ -134,10 +153,13 @@ impl ListQuery {
                 servers.entry(server).or_default().push(tool);
             }
         }
-        let named = servers.iter().take(MAX_NAMED_SERVERS).map(|(server, tools)| {
-            let first = &tools[..tools.len().min(MAX_NAMED_TOOLS)];
-            format!(" {server}: {}.", first.join(", "))
-        });
+        let named = servers
+            .iter()
+            .take(MAX_NAMED_SERVERS)
+            .map(|(server, tools)| {
+                let first = &tools[..tools.len().min(MAX_NAMED_TOOLS)];
+                format!(" {server}: {}.", first.join(", "))
+            });
         let mut text = match servers.is_empty() {
             true => String::new(),
             false => " Servers and some tools:".to_owned(),
@@ -171,7 +193,8 @@ impl CachedPage {
     fn is_for(&self, asked: &ListQuery) -> bool {
         self.table.as_ptr() == Arc::as_ptr(&asked.table)
             && self.rights.as_ptr() == Arc::as_ptr(&asked.rights)
-            && (self.feature, self.external, self.write) == (asked.feature, asked.external, asked.write)
+            && (self.feature, self.external, self.write)
+                == (asked.feature, asked.external, asked.write)
             && self.version == asked.version
             && self.cursor == asked.cursor
             && self.standing == asked.standing

@@ -209,7 +209,11 @@ impl Daemon {
         let mut texts = Vec::new();
         for (id, server) in servers.iter().filter(|(id, _)| rights.sees_any(id)) {
             let (catalogue, judgement) = server.offer.definitions();
-            if let Some(capabilities) = catalogue.capabilities.as_deref().and_then(|raw| Json::parse(raw).ok()) {
+            if let Some(capabilities) = catalogue
+                .capabilities
+                .as_deref()
+                .and_then(|raw| Json::parse(raw).ok())
+            {
                 let is_bare = rights.is_narrowed() || !server.spec.entry.prefix;
                 presented.add_capabilities(capabilities, is_bare);
             }
@@ -227,7 +231,9 @@ impl Daemon {
             let texts = texts.iter().map(|(id, text)| (id.as_str(), text.as_str()));
             let own = match rights.list {
                 ListMode::All => Cow::Borrowed(INSTRUCTIONS),
-                ListMode::Search | ListMode::Pinned => Cow::Owned(format!("{INSTRUCTIONS}{TO_FIND}")),
+                ListMode::Search | ListMode::Pinned => {
+                    Cow::Owned(format!("{INSTRUCTIONS}{TO_FIND}"))
+                }
             };
             join_instructions(&own, texts)
         };
@@ -244,7 +250,13 @@ impl Daemon {
 
     /// Has the servers started that were never seen, for a list: those that it is to wait for, and until when.
     pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
-        if self.chain.rules.gates_for(&call.client).check(Gate::External).is_err() {
+        if self
+            .chain
+            .rules
+            .gates_for(&call.client)
+            .check(Gate::External)
+            .is_err()
+        {
             // The list shows none of their tools.
             return Vec::new();
         }
@@ -261,7 +273,10 @@ impl Daemon {
     /// that wants to know, and its own user whose processes they are.
     pub fn learn(&self) {
         let unseen = self.host.unseen();
-        if !self.config.learn || unseen.is_empty() || !self.chain.rules.gates.load().is_open(Gate::External) {
+        if !self.config.learn
+            || unseen.is_empty()
+            || !self.chain.rules.gates.load().is_open(Gate::External)
+        {
             return;
         }
         let (number, caller) = (self.connections.next_number(), Caller::of_daemon());
@@ -309,7 +324,11 @@ impl Daemon {
         let viewer = Viewer::User(uid);
         let standing = servers.values().filter(|_| external).map(|server| {
             let catalogue = server.offer.catalogue();
-            (server.state(viewer).0, catalogue.version, catalogue.ttl_ms(feature))
+            (
+                server.state(viewer).0,
+                catalogue.version,
+                catalogue.ttl_ms(feature),
+            )
         });
         let asked = ListQuery {
             feature,
@@ -350,10 +369,16 @@ impl Daemon {
         };
         let (servers, agents) = self.connections.end(servers).await;
         if !servers {
-            warn!(servers = self.host.running(), "servers have not ended in time");
+            warn!(
+                servers = self.host.running(),
+                "servers have not ended in time"
+            );
         }
         if !agents {
-            warn!(agents = self.agents.count(), "agents have not ended in time");
+            warn!(
+                agents = self.agents.count(),
+                "agents have not ended in time"
+            );
         }
         self.lists.clear();
     }

@@ -104,10 +104,15 @@ impl SourceMetadata {
             self.check_absent(hosts.is_absent, &config.hosts, flag)?;
             Ok(hosts)
         };
-        let hosts = config.board.as_ref().map_or(Ok(BoardHosts::default()), read);
+        let hosts = config
+            .board
+            .as_ref()
+            .map_or(Ok(BoardHosts::default()), read);
         match (clients, loaded, hosts) {
             (Ok(clients), Ok(mut registry), Ok(hosts)) => {
-                registry.notes.extend(clients.unknown_accounts(&registry.servers));
+                registry
+                    .notes
+                    .extend(clients.unknown_accounts(&registry.servers));
                 Ok(SourceFiles {
                     clients,
                     registry,
@@ -117,14 +122,23 @@ impl SourceMetadata {
             }
             (clients, registry, hosts) => {
                 let errors = [clients.err(), registry.err(), hosts.err()];
-                let errors: Vec<_> = errors.iter().flatten().map(|error| format!("{error:#}")).collect();
+                let errors: Vec<_> = errors
+                    .iter()
+                    .flatten()
+                    .map(|error| format!("{error:#}"))
+                    .collect();
                 Err(anyhow!(errors.join("; ")))
             }
         }
     }
 
     /// Refuses a file that is not there and must be.
-    fn check_absent(&self, is_absent: bool, path: &Path, named: Option<&str>) -> anyhow::Result<()> {
+    fn check_absent(
+        &self,
+        is_absent: bool,
+        path: &Path,
+        named: Option<&str>,
+    ) -> anyhow::Result<()> {
         let shown = path.display();
         let in_force = self.in_force.lock();
         match named {
@@ -148,7 +162,10 @@ impl SourceMetadata {
         for (path, is_absent) in [
             (&config.clients, files.clients.is_absent()),
             (&config.registry, files.registry.is_absent),
-            (&config.hosts, files.hosts.is_absent || config.board.is_none()),
+            (
+                &config.hosts,
+                files.hosts.is_absent || config.board.is_none(),
+            ),
         ] {
             if !is_absent {
                 in_force.insert(absolute(path));
@@ -157,7 +174,10 @@ impl SourceMetadata {
         if in_force.len() == before {
             return;
         }
-        let lines: String = in_force.iter().map(|path| format!("{}\n", path.display())).collect();
+        let lines: String = in_force
+            .iter()
+            .map(|path| format!("{}\n", path.display()))
+            .collect();
         if let Err(error) = replace(&self.memory, lines.as_bytes()) {
             warn!(
                 "{}: {error}; should a file of the configuration be gone at the next start, that will not be noticed",

@@ -52,7 +52,10 @@ impl Daemon {
     /// [`StoreError::Sqlite`].
     pub(crate) fn keep_spending(&self) -> Result<(), StoreError> {
         self.host.shares().keep(|unkept| {
-            let costs: Vec<_> = unkept.iter().map(|(uid, spent)| cost(*uid, *spent)).collect();
+            let costs: Vec<_> = unkept
+                .iter()
+                .map(|(uid, spent)| cost(*uid, *spent))
+                .collect();
             self.store.keep_costs(&costs)
         })
     }

@@ -42,7 +42,8 @@ impl WakeEvent {
     pub(super) fn of_task(change: &TaskChange) -> Option<WakeEvent> {
         let TaskChange { task, from } = change;
         let queued = TaskStatus::Queued;
-        let is_ready = task.said.status == queued && *from != Some(queued) && task.for_session.is_none();
+        let is_ready =
+            task.said.status == queued && *from != Some(queued) && task.for_session.is_none();
         is_ready.then(|| WakeEvent {
             uid: task.said.created_by,
             instances: InstanceAudience::All,

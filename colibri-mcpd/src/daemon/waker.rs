@@ -14,7 +14,11 @@ use super::wake::WakeEvent;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// All that a receiver has now. What it has lost is nobody's to do any more, or is found by whoever looks.
-fn drain<T: Clone>(receiver: &mut Receiver<T>, wakes: &mut Vec<WakeEvent>, of: impl Fn(&T) -> Option<WakeEvent>) {
+fn drain<T: Clone>(
+    receiver: &mut Receiver<T>,
+    wakes: &mut Vec<WakeEvent>,
+    of: impl Fn(&T) -> Option<WakeEvent>,
+) {
     loop {
         match receiver.try_recv() {
             Ok(event) => wakes.extend(of(&event)),
@@ -25,7 +29,10 @@ fn drain<T: Clone>(receiver: &mut Receiver<T>, wakes: &mut Vec<WakeEvent>, of: i
 }
 
 /// An event, or why there is none; `Err`: there never will be.
-fn next<T>(event: Result<T, RecvError>, of: impl Fn(&T) -> Option<WakeEvent>) -> Result<Option<WakeEvent>, ()> {
+fn next<T>(
+    event: Result<T, RecvError>,
+    of: impl Fn(&T) -> Option<WakeEvent>,
+) -> Result<Option<WakeEvent>, ()> {
     match event {
         Ok(event) => Ok(of(&event)),
         Err(RecvError::Lagged(_)) => Ok(None),

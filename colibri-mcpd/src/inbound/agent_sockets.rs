@@ -62,9 +62,13 @@ impl AgentDoors {
         if own.is_some() {
             return Ok(());
         }
-        let because = |why: &dyn std::fmt::Display| io::Error::other(format!("{}: {why}", self.directory.display()));
+        let because = |why: &dyn std::fmt::Display| {
+            io::Error::other(format!("{}: {why}", self.directory.display()))
+        };
         match fs::DirBuilder::new().mode(0o700).create(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(because(&error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(because(&error));
+            }
             _ => {}
         }
         let handle = File::options()
@@ -79,8 +83,11 @@ impl AgentDoors {
             )));
         }
         handle.set_permissions(Permissions::from_mode(0o700))?;
-        let lock = Flock::lock(handle, FlockArg::LockExclusiveNonblock)
-            .map_err(|_| because(&"another daemon has its agents' doors there; give this one a --socket elsewhere"))?;
+        let lock = Flock::lock(handle, FlockArg::LockExclusiveNonblock).map_err(|_| {
+            because(
+                &"another daemon has its agents' doors there; give this one a --socket elsewhere",
+            )
+        })?;
         for entry in fs::read_dir(&self.directory)? {
             let path = entry?.path();
             info!(path = %path.display(), "removing a door that an earlier daemon left");
@@ -108,12 +115,22 @@ fn remove(directory: &Path) -> io::Result<()> {
 }
 
 impl Doors for AgentDoors {
-    fn open(&self, door: Arc<AgentSocket>, person: Caller) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
+    fn open(
+        &self,
+        door: Arc<AgentSocket>,
+        person: Caller,
+    ) -> io::Result<(Box<Path>, Box<dyn ListenGuard>)> {
         let daemon = self.daemon.upgrade();
         let daemon = daemon.ok_or_else(|| io::Error::other("the daemon has ended"))?;
         let session = &*door.session;
-        if session.len() != 16 || !session.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(io::Error::other("an instance's session is sixteen hexadecimal digits"));
+        if session.len() != 16
+            || !session
+                .bytes()
+                .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+        {
+            return Err(io::Error::other(
+                "an instance's session is sixteen hexadecimal digits",
+            ));
         }
         self.take()?;
         let path = self.directory.join(session);
@@ -123,8 +140,12 @@ impl Doors for AgentDoors {
             path,
         };
         let socket = made.path.join(SOCKET);
-        let listener = UnixListener::bind(&socket)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {}: {error}", socket.display())))?;
+        let listener = UnixListener::bind(&socket).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot listen on {}: {error}", socket.display()),
+            )
+        })?;
         fs::set_permissions(&socket, Permissions::from_mode(0o666))?;
         fs::set_permissions(&made.path, Permissions::from_mode(0o755))?;
         daemon.board.serve(&door);
@@ -211,7 +232,12 @@ impl AgentSocketContext {
                     continue;
                 }
             };
-            match self.daemon.host.shares().admit_agent(&self.share, MAX_CONNECTIONS) {
+            match self
+                .daemon
+                .host
+                .shares()
+                .admit_agent(&self.share, MAX_CONNECTIONS)
+            {
                 Ok(place) => {
                     let inside = self.clone();
                     tokio::spawn(async move {
@@ -220,7 +246,10 @@ impl AgentSocketContext {
                     });
                 }
                 Err(full) => {
-                    debug!(session = &*self.door.session, "a connection is turned away: {full}");
+                    debug!(
+                        session = &*self.door.session,
+                        "a connection is turned away: {full}"
+                    );
                     if let Some(turned_away) = self.share.turn_away() {
                         let inside = self.clone();
                         tokio::spawn(async move {
@@ -235,7 +264,8 @@ impl AgentSocketContext {
 
     /// Serves a connection: lines alone, so that there are fewer ways in.
     async fn serve(&self, stream: UnixStream, peer: Caller) {
-        let visitor = InboundConnection::through(&self.daemon, &self.door, (self.person, peer), &self.share);
+        let visitor =
+            InboundConnection::through(&self.daemon, &self.door, (self.person, peer), &self.share);
         match &mut *self.open.lock() {
             Some(open) => {
                 open.retain(|connection| connection.strong_count() > 0);

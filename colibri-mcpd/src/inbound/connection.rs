@@ -18,7 +18,8 @@ pub struct InboundConnection {
 impl InboundConnection {
     /// It comes in; it is for who serves it to have it leave again.
     pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> InboundConnection {
-        let client = client(&daemon, caller, Tenant::Person(caller.uid)).sharing(daemon.host.shares().of(caller.uid));
+        let client = client(&daemon, caller, Tenant::Person(caller.uid))
+            .sharing(daemon.host.shares().of(caller.uid));
         InboundConnection::of(daemon, client)
     }
 
@@ -39,7 +40,9 @@ impl InboundConnection {
 
     fn of(daemon: Arc<Daemon>, client: Client) -> InboundConnection {
         let client = Arc::new(client);
-        let connection = daemon.connections.enter(client.clone(), ConnectionKind::Connection);
+        let connection = daemon
+            .connections
+            .enter(client.clone(), ConnectionKind::Connection);
         InboundConnection {
             daemon,
             client,
@@ -57,5 +60,10 @@ impl InboundConnection {
 
 fn client(daemon: &Daemon, caller: Caller, tenant: Tenant) -> Client {
     let number = daemon.connections.next_number();
-    Client::new(number, caller, daemon.queue_for(tenant), daemon.limits.in_flight)
+    Client::new(
+        number,
+        caller,
+        daemon.queue_for(tenant),
+        daemon.limits.in_flight,
+    )
 }

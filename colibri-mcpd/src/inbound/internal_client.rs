@@ -54,7 +54,13 @@ pub(super) async fn call(
         let mut from = BufReader::new(from);
         loop {
             let mut line = Vec::new();
-            if (&mut from).take(longest).read_until(b'\n', &mut line).await.ok()? == 0 {
+            if (&mut from)
+                .take(longest)
+                .read_until(b'\n', &mut line)
+                .await
+                .ok()?
+                == 0
+            {
                 return None;
             }
             let message: Value = serde_json::from_slice(&line).unwrap_or_default();

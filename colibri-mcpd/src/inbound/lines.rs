@@ -180,7 +180,12 @@ pub async fn serve(
         let _ = write.await;
     }
     daemon.leave(&client);
-    debug!(connection = client.connection, uid = caller.uid, why, "client gone");
+    debug!(
+        connection = client.connection,
+        uid = caller.uid,
+        why,
+        "client gone"
+    );
 }
 
 impl LineSession {
@@ -192,13 +197,22 @@ impl LineSession {
         while let Some(frame) = reader.pop() {
             match frame {
                 Frame::Line(line) => self.line(line, &mut calls),
-                Frame::TooLong { length, id, request } => {
+                Frame::TooLong {
+                    length,
+                    id,
+                    request,
+                } => {
                     let limit = self.messages.daemon.limits.frame;
-                    let message =
-                        format!("the message has {length} bytes, the limit is {limit} (limits.message_bytes)");
+                    let message = format!(
+                        "the message has {length} bytes, the limit is {limit} (limits.message_bytes)"
+                    );
                     if request || id.is_none() {
-                        let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
-                        self.messages.client.outbox.push(&answer.to_message(id.as_deref()));
+                        let answer = Failure::new(Code::FrameTooLong, message)
+                            .answer(None, self.messages.version());
+                        self.messages
+                            .client
+                            .outbox
+                            .push(&answer.to_message(id.as_deref()));
                     } else {
                         self.messages.answered(id.as_deref(), Err(&message));
                     }
@@ -209,8 +223,11 @@ impl LineSession {
                         length, "client sends a line that does not end"
                     );
                     let limit = self.messages.daemon.limits.frame;
-                    let message = format!("a line of over {length} bytes, the limit is {limit} (limits.message_bytes)");
-                    let answer = Failure::new(Code::FrameTooLong, message).answer(None, self.messages.version());
+                    let message = format!(
+                        "a line of over {length} bytes, the limit is {limit} (limits.message_bytes)"
+                    );
+                    let answer = Failure::new(Code::FrameTooLong, message)
+                        .answer(None, self.messages.version());
                     self.messages.client.outbox.push(&answer.to_message(None));
                     why = Some("it sent a line that does not end");
                     break;
@@ -226,7 +243,9 @@ impl LineSession {
     }
 
     fn line(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {
-        let first = line.iter().find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
+        let first = line
+            .iter()
+            .find(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
         if first == Some(&b'[') {
             return self.batch(line, calls);
         }
@@ -239,7 +258,9 @@ impl LineSession {
     /// Reads the bridge's hello, `{"colibri":1,"narrow":[…],"only":"SERVER"}`: it closes gates for this connection, and
     /// leaves it one server. Not a message, so nothing is answered.
     fn hello(&self, line: &[u8]) -> bool {
-        let Ok(hello) = Json::parse(line) else { return false };
+        let Ok(hello) = Json::parse(line) else {
+            return false;
+        };
         if hello.get("colibri").is_none() || hello.get("jsonrpc").is_some() {
             return false;
         }
@@ -247,7 +268,9 @@ impl LineSession {
             // What cannot be read was meant to narrow, and no server has that name.
             let (daemon, client) = (&self.messages.daemon, &self.messages.client);
             let rights = daemon.chain.rules.rights(client);
-            let only = daemon.host.only_meant(&only.as_str().unwrap_or_default(), &rights);
+            let only = daemon
+                .host
+                .only_meant(&only.as_str().unwrap_or_default(), &rights);
             client.session.show_only(&only);
         }
         let narrow = hello
@@ -272,7 +295,8 @@ impl LineSession {
         let split = if self.messages.client.session.agreed().takes_batches() {
             split_batch(&line)
         } else {
-            let why = "batches are for connections that negotiated 2025-03-26; send one message a line";
+            let why =
+                "batches are for connections that negotiated 2025-03-26; send one message a line";
             Err(RpcError::new(INVALID_REQUEST, why))
         };
         let (messages, expected) = match split {
@@ -285,7 +309,10 @@ impl LineSession {
                 return;
             }
         };
-        let batch = Arc::new(BatchAnswers::new(self.messages.client.outbox.clone(), expected));
+        let batch = Arc::new(BatchAnswers::new(
+            self.messages.client.outbox.clone(),
+            expected,
+        ));
         for message in messages {
             self.messages.message(message, Some(&batch), calls);
         }

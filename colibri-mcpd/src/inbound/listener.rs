@@ -114,11 +114,15 @@ impl Listener {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(bind_error(error)),
             Ok(found) if !found.file_type().is_socket() => {
-                return Err(ListenError::NoSocket { path: path.to_owned() });
+                return Err(ListenError::NoSocket {
+                    path: path.to_owned(),
+                });
             }
             Ok(found) => {
                 if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                    return Err(ListenError::Alive { path: path.to_owned() });
+                    return Err(ListenError::Alive {
+                        path: path.to_owned(),
+                    });
                 }
                 if found.uid() != nix::unistd::geteuid().as_raw() {
                     return Err(ListenError::Foreign {
@@ -145,7 +149,8 @@ impl Listener {
                  on Linux, chmod g+s the directory"
             );
         }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE)).map_err(bind_error)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(MODE))
+            .map_err(bind_error)?;
         Ok(Listener {
             socket,
             path: path.to_owned(),
@@ -191,8 +196,9 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let ours = std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| found.file_type().is_socket() && (found.dev(), found.ino()) == self.identity);
+        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|found| {
+            found.file_type().is_socket() && (found.dev(), found.ino()) == self.identity
+        });
         if ours && let Err(error) = std::fs::remove_file(&self.path) {
             warn!(path = %self.path.display(), "the socket could not be removed: {error}");
         }
@@ -233,7 +239,9 @@ pub(super) async fn speaks_http(stream: &UnixStream) -> bool {
         }
         match stream.try_io(Interest::READABLE, look) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            looked => return looked.is_ok_and(|length| length == 1) && first[0].is_ascii_alphabetic(),
+            looked => {
+                return looked.is_ok_and(|length| length == 1) && first[0].is_ascii_alphabetic();
+            }
         }
     }
 }
@@ -272,13 +280,15 @@ impl Newcomer {
         let rights = spawn_blocking(move || clients.rights(&caller)).await;
         drop(turn);
         let full = match rights {
-            Ok(rights) if rights.operator => match self.daemon.host.shares().admit(caller.uid, true) {
-                Ok(place) => {
-                    drop(turned_away);
-                    return self.serve(place).await;
+            Ok(rights) if rights.operator => {
+                match self.daemon.host.shares().admit(caller.uid, true) {
+                    Ok(place) => {
+                        drop(turned_away);
+                        return self.serve(place).await;
+                    }
+                    Err(full) => full,
                 }
-                Err(full) => full,
-            },
+            }
             _ => full,
         };
         warn!(uid = caller.uid, "a client is turned away: {full}");

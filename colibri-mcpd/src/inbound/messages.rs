@@ -15,12 +15,13 @@ use crate::ops::route;
 use crate::policy::Terms;
 use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
-    AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client, RequestParts, Trace,
+    AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client,
+    RequestParts, Trace,
 };
 use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
-    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method, Request, Route,
-    RpcError, Version,
+    self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method,
+    Request, Route, RpcError, Version,
 };
 use colibri_text::brief;
 use colibri_trail::Validation;
@@ -59,7 +60,12 @@ impl ClientMessages {
         }
     }
 
-    pub(super) fn message(&self, frame: Bytes, batch: Option<&Arc<BatchAnswers>>, calls: &mut Vec<Box<Call>>) {
+    pub(super) fn message(
+        &self,
+        frame: Bytes,
+        batch: Option<&Arc<BatchAnswers>>,
+        calls: &mut Vec<Box<Call>>,
+    ) {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
             Ok(envelope) => envelope,
@@ -67,7 +73,8 @@ impl ClientMessages {
         };
         match envelope.kind {
             EnvelopeKind::Request { id, method, params } => {
-                if let Some(mut call) = self.call_of((id, method, params), frame.len(), batch, None) {
+                if let Some(mut call) = self.call_of((id, method, params), frame.len(), batch, None)
+                {
                     call.frame = frame;
                     calls.push(call);
                 }
@@ -79,10 +86,15 @@ impl ClientMessages {
                         // Calls of the same read come first: a cancellation never overtakes its request.
                         self.daemon.chain.accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
-                        self.client.cancel(&RequestId::of(request), (&frame, params));
+                        self.client
+                            .cancel(&RequestId::of(request), (&frame, params));
                     }
-                    Some(ClientNotification::Initialized) => self.daemon.connections.initialized(&self.client),
-                    Some(ClientNotification::RootsListChanged) if self.client.session.askable().tells_roots() => {
+                    Some(ClientNotification::Initialized) => {
+                        self.daemon.connections.initialized(&self.client)
+                    }
+                    Some(ClientNotification::RootsListChanged)
+                        if self.client.session.askable().tells_roots() =>
+                    {
                         for server in self.daemon.host.servers().values() {
                             server.roots_changed(&self.client, &frame);
                         }
@@ -91,11 +103,16 @@ impl ClientMessages {
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client.session.asked.progress(token, &frame, params);
                     }
-                    _ => debug!(connection = self.client.connection, "notification passed over"),
+                    _ => debug!(
+                        connection = self.client.connection,
+                        "notification passed over"
+                    ),
                 }
             }
             EnvelopeKind::Answer { id, outcome } => {
-                let outcome = outcome.map(|result| result.span()).map_err(|error| error.span());
+                let outcome = outcome
+                    .map(|result| result.span())
+                    .map_err(|error| error.span());
                 let at = id.map(|id| id.span()).unwrap_or_default();
                 self.answered(id.map(|id| id.text()), Ok((&frame, (at, outcome))));
             }
@@ -104,8 +121,16 @@ impl ClientMessages {
 
     /// Takes an answer to what the client was asked, or why it is none.
     pub(super) fn answered(&self, id: Option<&str>, answer: Result<(&Bytes, AnswerParts), &str>) {
-        if !self.client.session.asked.answer(&self.client.outbox, id, answer) {
-            debug!(connection = self.client.connection, "answer to nothing that was asked");
+        if !self
+            .client
+            .session
+            .asked
+            .answer(&self.client.outbox, id, answer)
+        {
+            debug!(
+                connection = self.client.connection,
+                "answer to nothing that was asked"
+            );
             self.daemon.chain.metrics.count_stray();
         }
     }
@@ -119,7 +144,10 @@ impl ClientMessages {
         against: Option<RpcError>,
     ) -> Option<Box<Call>> {
         if !self.client.outbox.hold(length) {
-            let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for the request now");
+            let failure = Failure::new(
+                Code::DaemonBusy,
+                "the daemon has no room for the request now",
+            );
             self.fail(&failure, request.0.text(), batch);
             return None;
         }
@@ -137,7 +165,8 @@ impl ClientMessages {
             return self.answered(refusal.id.as_deref(), Err(&refusal.to_string()));
         }
         self.client.note_error(refusal.code);
-        let message = AnswerBody::Error(RpcError::new(refusal.code, refusal.message)).to_message(refusal.id.as_deref());
+        let message = AnswerBody::Error(RpcError::new(refusal.code, refusal.message))
+            .to_message(refusal.id.as_deref());
         match batch {
             Some(batch) => drop(batch.answer(Some(&message))),
             None => drop(self.client.outbox.push(&message)),
@@ -155,26 +184,43 @@ impl ClientMessages {
 
     /// The limit that keeps the client's user from filling the trail, while it does.
     fn trail_limit(&self) -> Option<AdmissionLimit> {
-        let is_spent = self.client.share().is_some_and(|share| share.trail_is_spent());
+        let is_spent = self
+            .client
+            .share()
+            .is_some_and(|share| share.trail_is_spent());
         (is_spent && !self.daemon.chain.rules.rights(&self.client).operator)
             .then(|| AdmissionLimit::Trail(self.daemon.host.shares().limits().trail_per_user))
     }
 
     /// Answers a request that is over a limit.
-    pub(super) fn refuse_limit(&self, limit: AdmissionLimit, id_text: &str, batch: Option<&Arc<BatchAnswers>>) {
+    pub(super) fn refuse_limit(
+        &self,
+        limit: AdmissionLimit,
+        id_text: &str,
+        batch: Option<&Arc<BatchAnswers>>,
+    ) {
         let failure = match limit {
             AdmissionLimit::Trail(limit) => Failure::new(
                 Code::LimitUser,
                 format!(
                     "the calls of this {} fill the trail faster than {limit} bytes a second (limits.trail_bytes_per_user)",
-                    if self.client.door.is_some() { "agent" } else { "user" }
+                    if self.client.door.is_some() {
+                        "agent"
+                    } else {
+                        "user"
+                    }
                 ),
             ),
             AdmissionLimit::InFlight(limit) => Failure::new(
                 Code::LimitInFlight,
-                format!("{limit} calls of this client are in flight already (limits.calls_per_client)"),
+                format!(
+                    "{limit} calls of this client are in flight already (limits.calls_per_client)"
+                ),
             ),
-            AdmissionLimit::Closed => Failure::new(Code::DaemonStopping, "the daemon is ending and takes no new calls"),
+            AdmissionLimit::Closed => Failure::new(
+                Code::DaemonStopping,
+                "the daemon is ending and takes no new calls",
+            ),
             AdmissionLimit::SameId => {
                 self.refuse(
                     EnvelopeRefusal {
@@ -223,53 +269,83 @@ impl ClientMessages {
         let is_ours = name.starts_with(protocol::method::OPERATORS);
         if is_ours && self.client.door.is_some() {
             // Whoever an agent runs for: it has none of these.
-            let target = Own::answer(&name, RpcError::method_not_found(&name, self.version()).into());
-            return Some(self.call((key, batch), (self.version(), None), parts, (None, None), target));
+            let target = Own::answer(
+                &name,
+                RpcError::method_not_found(&name, self.version()).into(),
+            );
+            return Some(self.call(
+                (key, batch),
+                (self.version(), None),
+                parts,
+                (None, None),
+                target,
+            ));
         }
         if is_ours {
             let declared = params.and_then(|params| params.get("_meta")?.get(META_CLIENT_INFO));
             let daemon = self.daemon.clone();
             let target = methods::prepare(&name, params).map(|method| Own::method(daemon, method));
-            let target = target.unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
-            return Some(self.call((key, batch), (self.version(), None), parts, (None, declared), target));
+            let target =
+                target.unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
+            return Some(self.call(
+                (key, batch),
+                (self.version(), None),
+                parts,
+                (None, declared),
+                target,
+            ));
         }
         let (mut resumes, mut declared) = (None, None);
-        let (version, known, target) = match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
-            Ok(request) => {
-                trace = request.meta.object.and_then(read_trace);
-                declared = match request.method {
-                    Some(Method::Initialize) => params.and_then(|params| params.get("clientInfo")),
-                    _ => request.meta.client_info,
-                };
-                parts.for_task = request.meta.object.and_then(|meta| self.read_task(meta));
-                parts.caller_record = (request.meta.object.filter(|_| self.client.door.is_none()))
-                    .and_then(MetaRecord::read)
-                    .map(Box::new);
-                parts.task = request.task.is_some();
-                let capabilities = request.meta.client_capabilities;
-                parts.declares = capabilities.is_some_and(|capabilities| capabilities.text() != "{}");
-                parts.progress_token = request.meta.progress_token.map(|token| token.span());
-                parts.log_level = request.meta.log_level;
-                let target = self
-                    .target((&request, &name), params, &key, &mut parts)
-                    .and_then(|target| {
-                        resumes = self.resumes(&request, &*target, params)?;
-                        Ok(target)
-                    })
-                    .unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
-                (request.version, request.method, target)
-            }
-            Err(error) => {
-                self.malformed.set(true);
-                let (known, used) = (Method::parse(&name), params.and_then(|params| params.get("name")));
-                parts.name = used
-                    .filter(|_| known == Some(Method::ToolsCall))
-                    .map(|name| name.span());
-                let target = Own::answer(&name, AnswerBody::Error(error));
-                (self.version(), known, target)
-            }
-        };
-        let mut call = self.call((key, batch), (version, known), parts, (trace, declared), target);
+        let (version, known, target) =
+            match protocol::classify(self.client.session.agreed(), &OFFERED, &name, params) {
+                Ok(request) => {
+                    trace = request.meta.object.and_then(read_trace);
+                    declared = match request.method {
+                        Some(Method::Initialize) => {
+                            params.and_then(|params| params.get("clientInfo"))
+                        }
+                        _ => request.meta.client_info,
+                    };
+                    parts.for_task = request.meta.object.and_then(|meta| self.read_task(meta));
+                    parts.caller_record =
+                        (request.meta.object.filter(|_| self.client.door.is_none()))
+                            .and_then(MetaRecord::read)
+                            .map(Box::new);
+                    parts.task = request.task.is_some();
+                    let capabilities = request.meta.client_capabilities;
+                    parts.declares =
+                        capabilities.is_some_and(|capabilities| capabilities.text() != "{}");
+                    parts.progress_token = request.meta.progress_token.map(|token| token.span());
+                    parts.log_level = request.meta.log_level;
+                    let target = self
+                        .target((&request, &name), params, &key, &mut parts)
+                        .and_then(|target| {
+                            resumes = self.resumes(&request, &*target, params)?;
+                            Ok(target)
+                        })
+                        .unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
+                    (request.version, request.method, target)
+                }
+                Err(error) => {
+                    self.malformed.set(true);
+                    let (known, used) = (
+                        Method::parse(&name),
+                        params.and_then(|params| params.get("name")),
+                    );
+                    parts.name = used
+                        .filter(|_| known == Some(Method::ToolsCall))
+                        .map(|name| name.span());
+                    let target = Own::answer(&name, AnswerBody::Error(error));
+                    (self.version(), known, target)
+                }
+            };
+        let mut call = self.call(
+            (key, batch),
+            (version, known),
+            parts,
+            (trace, declared),
+            target,
+        );
         if let Some(resumed) = resumes {
             // Its record says which one it continues.
             call.number = resumed.record;
@@ -281,7 +357,12 @@ impl ClientMessages {
     /// The task for which a request is made. Only one that its person has claimed counts; an agent's is known without.
     fn read_task(&self, meta: Json<'_>) -> Option<u64> {
         let task = meta.get(META_TASK)?.as_u64()?;
-        let is_own = self.client.door.is_none() && self.daemon.chain.board.has_claimed(self.client.caller.uid, task);
+        let is_own = self.client.door.is_none()
+            && self
+                .daemon
+                .chain
+                .board
+                .has_claimed(self.client.caller.uid, task);
         is_own.then_some(task)
     }
 
@@ -362,7 +443,9 @@ impl ClientMessages {
     /// True if the one server that the client wants to see is there and may be seen, if it wants but one.
     fn sees_its_server(&self) -> bool {
         let rights = self.daemon.chain.rules.rights(&self.client);
-        let is_there = |only: &Arc<str>| rights.sees_any(only) && self.daemon.host.servers().contains_key(&**only);
+        let is_there = |only: &Arc<str>| {
+            rights.sees_any(only) && self.daemon.host.servers().contains_key(&**only)
+        };
         self.client.session.only().is_none_or(is_there)
     }
 
@@ -389,17 +472,24 @@ impl ClientMessages {
                 let cursor = protocol::lists::ListCursor::read(params)?;
                 Ok(Own::list(self.daemon.clone(), feature, cursor))
             }
-            Route::Named(_) | Route::Resource | Route::Skill | Route::Directory | Route::Reference => {
+            Route::Named(_)
+            | Route::Resource
+            | Route::Skill
+            | Route::Directory
+            | Route::Reference => {
                 route::find_target(&self.daemon, method, request, params, parts, &self.client)
             }
-            Route::Task if !protocol::tasks::is_declared(params) => Err(protocol::tasks::undeclared()),
+            Route::Task if !protocol::tasks::is_declared(params) => {
+                Err(protocol::tasks::undeclared())
+            }
             Route::Task if method == Method::TasksUpdate && self.client.door.is_some() => {
                 Err(answers_nothing(method.as_str()))
             }
             Route::Task => {
                 let id = params.and_then(|params| params.get("taskId"));
                 let id = id.and_then(|id| Some((id.span(), id.as_str()?)));
-                let (at, id) = id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
+                let (at, id) =
+                    id.ok_or_else(|| RpcError::invalid_params("params.taskId must be a string"))?;
                 parts.name = Some(at);
                 let rights = self.daemon.chain.rules.rights(&self.client);
                 self.daemon.host.task(self.client.caller.uid, &id, &rights)
@@ -418,7 +508,13 @@ impl ClientMessages {
             Method::Initialize | Method::Discover if !self.sees_its_server() => {
                 let only = self.client.session.only().map_or("", |only| &**only);
                 // Of a person, as they are without this one server.
-                let rights = self.daemon.chain.rules.clients.load().rights(&self.client.caller);
+                let rights = self
+                    .daemon
+                    .chain
+                    .rules
+                    .clients
+                    .load()
+                    .rights(&self.client.caller);
                 let message = match self.daemon.host.server_meant(only, &rights) {
                     Err(failure) if self.client.door.is_none() => failure.message,
                     _ => format!(
@@ -505,7 +601,10 @@ const OFFERED: [protocol::Capability; 6] = [
 /// Why it is refused whole.
 pub(super) fn split_batch(line: &Bytes) -> Result<(Vec<Bytes>, usize), RpcError> {
     let messages: Vec<Bytes> = match Json::parse(line) {
-        Ok(batch) => batch.elements().map(|element| line.slice(element.span())).collect(),
+        Ok(batch) => batch
+            .elements()
+            .map(|element| line.slice(element.span()))
+            .collect(),
         Err(error) => return Err(RpcError::new(PARSE_ERROR, format!("the batch is {error}"))),
     };
     if messages.is_empty() || messages.len() > MAX_IN_BATCH {

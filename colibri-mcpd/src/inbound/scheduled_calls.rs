@@ -28,10 +28,14 @@ impl ScheduledCalls {
 
 impl ScheduledToolCaller for ScheduledCalls {
     fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>) {
-        let (daemon, tool, arguments) = (self.daemon.clone(), tool.to_owned(), arguments.to_owned());
+        let (daemon, tool, arguments) =
+            (self.daemon.clone(), tool.to_owned(), arguments.to_owned());
         self.runtime.spawn(async move {
             let answered = match Caller::of_account(person) {
-                Ok(caller) => internal_client::call(daemon, caller, "colibri-schedule", (&tool, &arguments)).await,
+                Ok(caller) => {
+                    internal_client::call(daemon, caller, "colibri-schedule", (&tool, &arguments))
+                        .await
+                }
                 Err(why) => Err(format!("{why:#}")),
             };
             let outcome = answered.map_or_else(|why| why, |message| outcome(&message));

@@ -35,9 +35,16 @@ impl ScriptConnector for ScriptConnections {
             },
             None => Tenant::Person(of.caller.uid),
         };
-        let (number, outer) = (daemon.connections.next_number(), OuterCall { record: call.number });
+        let (number, outer) = (
+            daemon.connections.next_number(),
+            OuterCall {
+                record: call.number,
+            },
+        );
         let client = Arc::new(of.for_script(number, outer, daemon.queue_for(tenant)));
-        daemon.connections.enter(client.clone(), ConnectionKind::Request);
+        daemon
+            .connections
+            .enter(client.clone(), ConnectionKind::Request);
         let (writer, answers) = tokio::io::duplex(PIPE);
         let outbox = client.outbox.clone();
         tokio::spawn(async move { outbox.drive(writer).await });

@@ -205,7 +205,10 @@ impl Book {
     }
 
     fn known(&mut self, origin: &CostOrigin, line: CostLine<'_>) -> Option<&mut CostSum> {
-        self.accounts.get_mut(origin)?.get_mut(line.server)?.known(line)
+        self.accounts
+            .get_mut(origin)?
+            .get_mut(line.server)?
+            .known(line)
     }
 
     /// Counts a cost in a row of its own, as long as there is room; else with others.
@@ -227,7 +230,8 @@ impl Book {
         let payer = self.payers.entry(origin.of.clone()).or_default();
         // There are few methods, and no client names one.
         let is_free = origin.is_plain() && !is_tool(line);
-        let has_room = payer.names.has_room(line.server, MAX_NAMES) && self.names.has_room(line.server, MAX_ALL);
+        let has_room = payer.names.has_room(line.server, MAX_NAMES)
+            && self.names.has_room(line.server, MAX_ALL);
         if !is_free && has_room {
             payer.names.add(line.server, 1);
             self.names.add(line.server, 1);
@@ -253,8 +257,9 @@ impl Book {
             return;
         }
         let origin = CostOrigin::from(payer);
-        let is_it =
-            |(of, list, _): &&mut (CostOrigin, Arc<[ListedToolCost]>, u64)| Arc::ptr_eq(list, tools) && *of == origin;
+        let is_it = |(of, list, _): &&mut (CostOrigin, Arc<[ListedToolCost]>, u64)| {
+            Arc::ptr_eq(list, tools) && *of == origin
+        };
         match self.lists.iter_mut().find(is_it) {
             Some((_, _, times)) => *times += 1,
             None => self.lists.push((origin, tools.clone(), 1)),
@@ -291,8 +296,14 @@ impl Book {
         let mut costs = Vec::new();
         for (origin, servers) in &mut self.accounts {
             for (server, names) in servers {
-                let tools = names.tools.iter_mut().map(|(tool, cost)| (NAMED, &**tool, cost));
-                let methods = names.methods.iter_mut().map(|(method, cost)| (&**method, "", cost));
+                let tools = names
+                    .tools
+                    .iter_mut()
+                    .map(|(tool, cost)| (NAMED, &**tool, cost));
+                let methods = names
+                    .methods
+                    .iter_mut()
+                    .map(|(method, cost)| (&**method, "", cost));
                 for (method, tool, cost) in tools.chain(methods) {
                     let cost = std::mem::take(cost);
                     if cost == CostSum::default() {
@@ -326,7 +337,8 @@ impl Book {
     pub(super) fn give_back(&mut self, costs: &[(CostKey, CostSum)]) {
         let shared = |text: &str| Some(Arc::from(text)).filter(|text: &Arc<str>| !text.is_empty());
         for (key, cost) in costs {
-            let (agent, client, model) = (shared(&key.agent), shared(&key.client), shared(&key.model));
+            let (agent, client, model) =
+                (shared(&key.agent), shared(&key.client), shared(&key.model));
             let payer = Payer {
                 day: key.day,
                 uid: key.uid,
@@ -399,7 +411,10 @@ mod tests {
         let shown = taken
             .iter()
             .map(|(key, cost)| (&*key.agent, &*key.tool, cost.calls, cost.bytes_in));
-        assert_eq!(shown.collect::<Vec<_>>(), [("", "", 1, 3), ("coder", "t", 2, 6)]);
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [("", "", 1, 3), ("coder", "t", 2, 6)]
+        );
         assert_eq!(book.take(DAY), []);
         book.give_back(&taken);
         book.count(&payer(1, Some(&agent)), tool("s", "t"), &one());
@@ -430,7 +445,10 @@ mod tests {
         assert_eq!(taken.len(), 4);
         for (key, cost) in taken {
             let bytes = if key.tool == "a" { 10 } else { 5 };
-            assert_eq!((cost.calls, cost.lists, cost.listed_bytes), (0, times, times * bytes));
+            assert_eq!(
+                (cost.calls, cost.lists, cost.listed_bytes),
+                (0, times, times * bytes)
+            );
         }
     }
 
@@ -439,7 +457,11 @@ mod tests {
         let mut book = Book::default();
         for round in 0..3 {
             for name in 0..10_000 {
-                book.count(&payer(1, None), tool("s", &format!("{round} {name}")), &one());
+                book.count(
+                    &payer(1, None),
+                    tool("s", &format!("{round} {name}")),
+                    &one(),
+                );
             }
             let taken = book.take(DAY);
             assert!(taken.len() <= MAX_NAMES + 1, "{}", taken.len());
@@ -448,7 +470,10 @@ mod tests {
         book.count(&payer(1, None), tool("s", "0 7"), &one());
         book.count(&payer(2, None), tool("s", "other"), &one());
         let taken = book.take(DAY);
-        assert!(taken.iter().all(|(key, _)| !key.tool.is_empty()), "{taken:?}");
+        assert!(
+            taken.iter().all(|(key, _)| !key.tool.is_empty()),
+            "{taken:?}"
+        );
     }
 
     #[test]
@@ -468,7 +493,8 @@ mod tests {
             book.count_list(&payer(uid, None), &other);
             let taken = book.take(DAY);
             let of = |server: &str| {
-                let named = |(key, _): &&(CostKey, CostSum)| key.server == server && !key.tool.is_empty();
+                let named =
+                    |(key, _): &&(CostKey, CostSum)| key.server == server && !key.tool.is_empty();
                 taken.iter().filter(named).count()
             };
             assert_eq!(of("other"), 100, "{uid}");
@@ -507,8 +533,14 @@ mod tests {
             assert!(taken.len() <= MAX_NAMES + 3, "{}", taken.len());
             let clients: HashSet<&str> = taken.iter().map(|(key, _)| &*key.client).collect();
             assert!(clients.len() <= MAX_CLIENTS + 1, "{}", clients.len());
-            let honest: Vec<_> = taken.into_iter().filter(|(key, _)| key.client == "honest").collect();
-            assert_eq!((honest.len(), calls(&honest)), (3, if round == 0 { 6 } else { 3 }));
+            let honest: Vec<_> = taken
+                .into_iter()
+                .filter(|(key, _)| key.client == "honest")
+                .collect();
+            assert_eq!(
+                (honest.len(), calls(&honest)),
+                (3, if round == 0 { 6 } else { 3 })
+            );
         }
         let others = Arc::from("other");
         let payer = Payer {
@@ -538,7 +570,11 @@ mod tests {
         let taken = book.take(DAY);
         assert!(taken.len() <= MAX_NAMES, "{}", taken.len());
         assert_eq!(calls(&taken), 10_000);
-        let of = |model: &str, task: u64| taken.iter().find(|(key, _)| key.model == model && key.task == task);
+        let of = |model: &str, task: u64| {
+            taken
+                .iter()
+                .find(|(key, _)| key.model == model && key.task == task)
+        };
         assert!(of("big", 1).is_some() && of("big", 10_000).is_none());
         let together = of("", 0).unwrap();
         assert!(

@@ -51,7 +51,10 @@ pub struct Totals {
 impl Totals {
     fn add(&mut self, costs: &[(CostKey, CostSum)]) {
         for (key, cost) in costs {
-            for (totals, name) in [(&mut self.servers, &key.server), (&mut self.agents, &key.agent)] {
+            for (totals, name) in [
+                (&mut self.servers, &key.server),
+                (&mut self.agents, &key.agent),
+            ] {
                 if !name.is_empty() {
                     totals.entry(name.clone()).or_default().add(cost);
                 }
@@ -92,7 +95,10 @@ impl CostLedger {
         }
         written.totals.add(&costs);
         if written.forgotten != Some(today) {
-            store.drop_from_ledger(CostDay(today.0.saturating_sub(KEPT_DAYS - 1)), FORGOTTEN_AT_A_TIME)?;
+            store.drop_from_ledger(
+                CostDay(today.0.saturating_sub(KEPT_DAYS - 1)),
+                FORGOTTEN_AT_A_TIME,
+            )?;
             written.forgotten = Some(today);
         }
         Ok(())
@@ -171,13 +177,17 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
         let other = rusqlite::Connection::open(store.path()).unwrap();
-        other.execute_batch("ALTER TABLE ledger RENAME TO hidden").unwrap();
+        other
+            .execute_batch("ALTER TABLE ledger RENAME TO hidden")
+            .unwrap();
         let (ledger, today) = (CostLedger::default(), CostDay::of(SystemTime::now()));
         for _ in 0..3 {
             ledger.count(&payer(today), LINE, &ONE);
             ledger.write(&store).unwrap_err();
         }
-        other.execute_batch("ALTER TABLE hidden RENAME TO ledger").unwrap();
+        other
+            .execute_batch("ALTER TABLE hidden RENAME TO ledger")
+            .unwrap();
         ledger.write(&store).unwrap();
         assert_eq!(told(&store).0, 3);
     }
@@ -200,6 +210,10 @@ mod tests {
         }
         ledger.written.lock().forgotten = None;
         ledger.write(&store).unwrap();
-        assert_eq!(told(&store), (26, Some(CostDay(507))), "seven days at a time");
+        assert_eq!(
+            told(&store),
+            (26, Some(CostDay(507))),
+            "seven days at a time"
+        );
     }
 }

@@ -43,7 +43,11 @@ pub(super) fn routes(api: Api) -> &'static [ModelRoute] {
         ],
         Api::Gemini => &[
             (Method::POST, "/v1beta/models/{}:generateContent", Generate),
-            (Method::POST, "/v1beta/models/{}:streamGenerateContent", Generate),
+            (
+                Method::POST,
+                "/v1beta/models/{}:streamGenerateContent",
+                Generate,
+            ),
             (Method::POST, "/v1beta/models/{}:countTokens", Count),
             (Method::GET, "/v1beta/models", List),
             (Method::GET, "/v1beta/models/{}", List),
@@ -158,11 +162,19 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
     ),
     ("anthropic-beta", &["files-api-*"], Some(Allow::Files)),
     ("anthropic-beta", &["mcp-*"], Some(Allow::RemoteMcp)),
-    ("anthropic-beta", &["message-threads-*"], Some(Allow::Stored)),
+    (
+        "anthropic-beta",
+        &["message-threads-*"],
+        Some(Allow::Stored),
+    ),
     ("anthropic-beta", &["web-fetch-*"], Some(Allow::WebFetch)),
     ("anthropic-beta", &["web-search-*"], Some(Allow::WebSearch)),
     ("openai-beta", &["responses=experimental"], None),
-    ("openai-beta", &["responses_websockets*"], Some(Allow::Stored)),
+    (
+        "openai-beta",
+        &["responses_websockets*"],
+        Some(Allow::Stored),
+    ),
 ];
 
 /// True if a name is the pattern, which may end in a `*`.
@@ -184,11 +196,15 @@ pub(super) fn error_body(api: Api, status: StatusCode, message: &str) -> String 
         _ => ("invalid_request_error", "INVALID_ARGUMENT"),
     };
     let body = match api {
-        Api::Anthropic => json!({ "type": "error", "error": { "type": anthropic, "message": message } }),
+        Api::Anthropic => {
+            json!({ "type": "error", "error": { "type": anthropic, "message": message } })
+        }
         Api::OpenAiResponses | Api::OpenAiChat => {
             json!({ "error": { "message": message, "type": anthropic, "param": null, "code": "colibri_relay" } })
         }
-        Api::Gemini => json!({ "error": { "code": status.as_u16(), "message": message, "status": gemini } }),
+        Api::Gemini => {
+            json!({ "error": { "code": status.as_u16(), "message": message, "status": gemini } })
+        }
     };
     body.to_string()
 }

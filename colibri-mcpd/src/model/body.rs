@@ -36,6 +36,9 @@ pub(super) fn judge(
             Ok(facts)
         }
         Err(BodyRefusal::Fault(fault)) => Err(bad(&format!("{}: {}", judge.place(), fault.why))),
-        Err(BodyRefusal::Refused(status, why)) => Err(ModelRefusal::new(status, format!("{}: {why}", judge.place()))),
+        Err(BodyRefusal::Refused(status, why)) => Err(ModelRefusal::new(
+            status,
+            format!("{}: {why}", judge.place()),
+        )),
     }
 }

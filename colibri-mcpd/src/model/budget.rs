@@ -29,7 +29,10 @@ impl TokenBudget {
     ///
     /// # Errors
     /// So much is not left, or the host's lease is over.
-    pub(super) fn reserve(self: &Arc<Self>, tokens: TokenCounts) -> Result<TokenReservation, ModelRefusal> {
+    pub(super) fn reserve(
+        self: &Arc<Self>,
+        tokens: TokenCounts,
+    ) -> Result<TokenReservation, ModelRefusal> {
         let lease = self.door.lease.check();
         lease.map_err(|why| ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string()))?;
         let mut reserved = self.reserved.lock();

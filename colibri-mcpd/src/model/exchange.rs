@@ -94,8 +94,14 @@ impl Relay {
             let field: HeaderName = name
                 .parse()
                 .map_err(|_| anyhow!("the header {name} has no legal name"))?;
-            let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
-                .map_err(|_| anyhow!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+            let mut value = HeaderValue::from_str(
+                value.expose_secret().trim_end_matches(['\r', '\n']),
+            )
+            .map_err(|_| {
+                anyhow!(
+                    "the value of the header {name} cannot be sent: it is to be printable ASCII"
+                )
+            })?;
             value.set_sensitive(true);
             fields.insert(field, value);
         }
@@ -303,7 +309,9 @@ async fn sent(
         // Providers charge nothing for an error.
         exchange.free();
     }
-    relayed(relay, wire, &mut response, &mut exchange).await.map(Ok)
+    relayed(relay, wire, &mut response, &mut exchange)
+        .await
+        .map(Ok)
 }
 
 /// Passes an answer on as it comes; `false`: it did not come to its end.
@@ -313,9 +321,11 @@ async fn relayed(
     response: &mut ResponseStream,
     exchange: &mut Exchange,
 ) -> io::Result<bool> {
-    let has_events = response
-        .header("content-type")
-        .is_some_and(|kind| kind.trim().to_ascii_lowercase().starts_with("text/event-stream"));
+    let has_events = response.header("content-type").is_some_and(|kind| {
+        kind.trim()
+            .to_ascii_lowercase()
+            .starts_with("text/event-stream")
+    });
     exchange.meter = Some(Meter::new(relay.api(), has_events));
     let mut mask = Mask::new(&relay.hidden);
     let head = ResponseHead {
@@ -361,7 +371,11 @@ async fn relayed(
 }
 
 fn passed_fields<'h>(headers: &'h HeaderMap, hidden: &[SecretString]) -> Vec<(&'h str, Bytes)> {
-    let passes = |name: &HeaderName| ANSWER_FIELDS.iter().any(|pattern| fits(pattern, name.as_str()));
+    let passes = |name: &HeaderName| {
+        ANSWER_FIELDS
+            .iter()
+            .any(|pattern| fits(pattern, name.as_str()))
+    };
     let fields = headers.iter().filter(|(name, _)| passes(name));
     let masked = |value: &HeaderValue| {
         let mut mask = Mask::new(hidden);
@@ -369,7 +383,9 @@ fn passed_fields<'h>(headers: &'h HeaderMap, hidden: &[SecretString]) -> Vec<(&'
         masked.extend_from_slice(&mask.end());
         Bytes::from(masked)
     };
-    fields.map(|(name, value)| (name.as_str(), masked(value))).collect()
+    fields
+        .map(|(name, value)| (name.as_str(), masked(value)))
+        .collect()
 }
 
 /// A request that went out. When it is over, however, it is settled and recorded.
@@ -420,7 +436,8 @@ impl Exchange {
         });
         recorded.map_err(|error| {
             error!("a request to the model was not recorded, and so not sent: {error:#}");
-            let why = "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
+            let why =
+                "it cannot be recorded, so nothing was sent: the operator has to see to the trail";
             ModelRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
         })?;
         Ok(Exchange {
@@ -449,10 +466,16 @@ impl Exchange {
         if self.free || reserved == TokenCounts::default() {
             return (TokenCounts::default(), true);
         }
-        let meter = self.meter.take().filter(|_| self.asks == ModelRequestKind::Generate);
+        let meter = self
+            .meter
+            .take()
+            .filter(|_| self.asks == ModelRequestKind::Generate);
         // What was read is often told at the beginning; what was written, only at the end.
         let at_most = TokenCounts {
-            read: meter.as_ref().and_then(Meter::read_so_far).unwrap_or(reserved.read),
+            read: meter
+                .as_ref()
+                .and_then(Meter::read_so_far)
+                .unwrap_or(reserved.read),
             ..reserved
         };
         let counted = meter.and_then(|meter| meter.end(self.ended));
@@ -502,7 +525,10 @@ impl Exchange {
             tokens_cache_write: cost.cache_write,
             ..CostSum::default()
         };
-        self.relay.shared.ledger.count(&payer, CostLine::MODEL, &cost);
+        self.relay
+            .shared
+            .ledger
+            .count(&payer, CostLine::MODEL, &cost);
     }
 }
 

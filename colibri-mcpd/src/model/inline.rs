@@ -67,7 +67,12 @@ const DOCUMENTS: [&str; 38] = [
 impl MediaType {
     /// The kind of data of this type; `None`: it is not one that passes.
     pub(super) fn of(text: &str) -> Option<MediaType> {
-        let name = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let name = text
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         let is_of = |known: &[&str]| {
             known.iter().any(|known| match known.strip_suffix('*') {
                 Some(start) => name.starts_with(start),

@@ -23,7 +23,11 @@ impl<'s> Mask<'s> {
 
     /// Masks a part and returns the bytes that can go on.
     pub(super) fn feed(&mut self, part: Bytes) -> Bytes {
-        let values = || self.values.iter().map(|value| value.expose_secret().as_bytes());
+        let values = || {
+            self.values
+                .iter()
+                .map(|value| value.expose_secret().as_bytes())
+        };
         let is_clean = |bytes: &[u8]| values().all(|value| memmem::find(bytes, value).is_none());
         if self.held.is_empty() && is_clean(&part) && begun(&part, values()) == 0 {
             return part;
@@ -52,7 +56,9 @@ impl<'s> Mask<'s> {
 fn begun<'v>(bytes: &[u8], values: impl Iterator<Item = &'v [u8]>) -> usize {
     let longest = |value: &[u8]| {
         let most = (value.len() - 1).min(bytes.len());
-        (1..=most).rev().find(|length| bytes.ends_with(&value[..*length]))
+        (1..=most)
+            .rev()
+            .find(|length| bytes.ends_with(&value[..*length]))
     };
     values.filter_map(longest).max().unwrap_or(0)
 }
@@ -61,8 +67,12 @@ fn begun<'v>(bytes: &[u8], values: impl Iterator<Item = &'v [u8]>) -> usize {
 pub(super) fn values_of(header: &SecretString) -> Vec<SecretString> {
     let whole = header.expose_secret().trim();
     let last = whole.rsplit(' ').next().unwrap_or_default();
-    let values = [last, whole].into_iter().filter(|value| value.len() >= MIN_REDACTED);
-    let mut values: Vec<SecretString> = values.map(|value| SecretString::from(value.to_owned())).collect();
+    let values = [last, whole]
+        .into_iter()
+        .filter(|value| value.len() >= MIN_REDACTED);
+    let mut values: Vec<SecretString> = values
+        .map(|value| SecretString::from(value.to_owned()))
+        .collect();
     if last.len() == whole.len() {
         values.truncate(1);
     }
@@ -90,9 +100,18 @@ mod tests {
 
     #[test]
     fn a_key_goes_wherever_the_parts_are_cut() {
-        assert_eq!(masked(&["say sk-secret."], &["sk-secret"]), "say *********.");
-        assert_eq!(masked(&["say sk-", "sec", "ret."], &["sk-secret"]), "say *********.");
-        assert_eq!(masked(&["say sk-", "sec", "tion"], &["sk-secret"]), "say sk-section");
+        assert_eq!(
+            masked(&["say sk-secret."], &["sk-secret"]),
+            "say *********."
+        );
+        assert_eq!(
+            masked(&["say sk-", "sec", "ret."], &["sk-secret"]),
+            "say *********."
+        );
+        assert_eq!(
+            masked(&["say sk-", "sec", "tion"], &["sk-secret"]),
+            "say sk-section"
+        );
         assert_eq!(
             masked(&["sksk-se", "cretsk-secret"], &["sk-secret"]),
             "sk******************"
@@ -104,7 +123,10 @@ mod tests {
     fn what_is_no_beginning_is_not_held_back() {
         let values = [SecretString::from("sk-secret".to_owned())];
         let mut mask = Mask::new(&values);
-        assert_eq!(mask.feed(Bytes::from_static(b"data: {}\n\n")), "data: {}\n\n");
+        assert_eq!(
+            mask.feed(Bytes::from_static(b"data: {}\n\n")),
+            "data: {}\n\n"
+        );
         assert_eq!(mask.feed(Bytes::from_static(b"x sk-")), "x ");
         assert_eq!(mask.feed(Bytes::from_static(b"x")), "sk-x");
     }
@@ -118,7 +140,10 @@ mod tests {
                 .map(|value| value.expose_secret().to_owned())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(values("Bearer sk-secret"), ["sk-secret", "Bearer sk-secret"]);
+        assert_eq!(
+            values("Bearer sk-secret"),
+            ["sk-secret", "Bearer sk-secret"]
+        );
         assert_eq!(values("sk-secret"), ["sk-secret"]);
         assert!(values("short").is_empty());
     }

@@ -39,10 +39,15 @@ pub(super) fn judge_model(name: &str, permits: &ModelPermissions) -> Result<(), 
         ));
     }
     let folded = fold(name);
-    if SEARCHING.iter().any(|part| folded.contains(part)) && !permits.allow.contains(&ModelAllow::WebSearch) {
+    if SEARCHING.iter().any(|part| folded.contains(part))
+        && !permits.allow.contains(&ModelAllow::WebSearch)
+    {
         return Err(format!(
             "{}, or has not its whole name in \"models\"",
-            needs(&[ModelAllow::WebSearch], "this model searches the web by itself")
+            needs(
+                &[ModelAllow::WebSearch],
+                "this model searches the web by itself"
+            )
         ));
     }
     Ok(())

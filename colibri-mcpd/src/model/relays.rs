@@ -63,8 +63,12 @@ impl Models for ModelRelays {
             .model
             .as_deref()
             .ok_or_else(|| io::Error::other("the agent has no model"))?;
-        let headers = self.secrets.resolve(&model.headers).map_err(io::Error::other)?;
-        let relay = Relay::new(model, &headers, door, person.uid, self.shared.clone()).map_err(io::Error::other)?;
+        let headers = self
+            .secrets
+            .resolve(&model.headers)
+            .map_err(io::Error::other)?;
+        let relay = Relay::new(model, &headers, door, person.uid, self.shared.clone())
+            .map_err(io::Error::other)?;
         let listener = UnixListener::bind(socket)?;
         // Its directory says who comes to it.
         std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666))?;

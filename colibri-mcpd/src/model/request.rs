@@ -51,7 +51,10 @@ pub fn read_body(
 ///
 /// # Errors
 /// Why it is refused.
-pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingRequest, ModelRefusal> {
+pub(super) fn pass(
+    model: &ModelSpec,
+    request: ModelRequest,
+) -> Result<OutgoingRequest, ModelRefusal> {
     let host = request.field("host").unwrap_or_default();
     if !is_here(host) {
         return Err(forbidden(
@@ -92,7 +95,10 @@ pub(super) fn pass(model: &ModelSpec, request: ModelRequest) -> Result<OutgoingR
         model_asked = model_asked.or(facts.model.clone());
         body = spliced(&body, facts);
     } else if !body.is_empty() {
-        return Err(ModelRefusal::new(StatusCode::BAD_REQUEST, "a GET has no body"));
+        return Err(ModelRefusal::new(
+            StatusCode::BAD_REQUEST,
+            "a GET has no body",
+        ));
     }
     let headers = passed_headers(model, &request);
     Ok(OutgoingRequest {
@@ -112,7 +118,9 @@ fn most_read(model: &ModelSpec, facts: &BodyFacts, bytes: u64) -> u64 {
     if facts.has_documents {
         return model.context_tokens;
     }
-    let pictures = facts.pictures.saturating_mul(grammar(model.api).picture_tokens);
+    let pictures = facts
+        .pictures
+        .saturating_mul(grammar(model.api).picture_tokens);
     let text = bytes.saturating_sub(facts.inline);
     text.saturating_add(pictures)
         .saturating_add(ADDED_TOKENS)
@@ -191,7 +199,9 @@ fn passed_query(api: ModelApi, query: &str) -> Result<String, ModelRefusal> {
             Parameter::Word => is_word(value, b"-._~=%"),
         };
         if !is_right || seen.contains(known) {
-            let why = format!("the parameter {known} has a value that is not passed on, or is there twice");
+            let why = format!(
+                "the parameter {known} has a value that is not passed on, or is there twice"
+            );
             return Err(forbidden(&why));
         }
         seen.push(*known);

@@ -41,16 +41,22 @@ impl TopMembers {
         let begins = self.begins..self.begins;
         match api {
             // Without a word it keeps them.
-            ModelApi::OpenAiResponses if !permits.allow.contains(&ModelAllow::Stored) => match self.stores {
-                None if self.is_empty => splices.push((begins, "\"store\":false")),
-                None => splices.push((begins, "\"store\":false,")),
-                Some((span, true)) => splices.push((span, "false")),
-                Some((_, false)) => {}
-            },
+            ModelApi::OpenAiResponses if !permits.allow.contains(&ModelAllow::Stored) => {
+                match self.stores {
+                    None if self.is_empty => splices.push((begins, "\"store\":false")),
+                    None => splices.push((begins, "\"store\":false,")),
+                    Some((span, true)) => splices.push((span, "false")),
+                    Some((_, false)) => {}
+                }
+            }
             ModelApi::OpenAiChat if self.streams => match self.options {
-                None if self.is_empty => splices.push((begins, "\"stream_options\":{\"include_usage\":true}")),
+                None if self.is_empty => {
+                    splices.push((begins, "\"stream_options\":{\"include_usage\":true}"))
+                }
                 None => splices.push((begins, "\"stream_options\":{\"include_usage\":true},")),
-                Some((span, StreamOptions::Null)) => splices.push((span, "{\"include_usage\":true}")),
+                Some((span, StreamOptions::Null)) => {
+                    splices.push((span, "{\"include_usage\":true}"))
+                }
                 Some((span, StreamOptions::Without(is_empty))) => {
                     let at = span.start + 1;
                     let text = if is_empty {

@@ -24,8 +24,17 @@ use crate::policy::{AgentTools, UserSlots};
 use crate::registry::{ModelAllow, ModelApi, ModelPermissions, ModelSpec, parse};
 use crate::relay::{AgentSocket, AgentUsage};
 
-fn read(api: ModelApi, permits: &ModelPermissions, body: &Value) -> Result<BodyFacts, ModelRefusal> {
-    judge(api, ModelRequestKind::Generate, permits, body.to_string().as_bytes())
+fn read(
+    api: ModelApi,
+    permits: &ModelPermissions,
+    body: &Value,
+) -> Result<BodyFacts, ModelRefusal> {
+    judge(
+        api,
+        ModelRequestKind::Generate,
+        permits,
+        body.to_string().as_bytes(),
+    )
 }
 
 fn allowing(allow: &[ModelAllow]) -> ModelPermissions {
@@ -44,13 +53,21 @@ fn refusal(api: ModelApi, body: &Value) -> ModelRefusal {
 fn what_agents_send_passes() {
     use ModelApi::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
     for (api, name, body) in [
-        (Anthropic, "claude-code", include_str!("fixtures/claude-code.json")),
+        (
+            Anthropic,
+            "claude-code",
+            include_str!("fixtures/claude-code.json"),
+        ),
         (
             Anthropic,
             "claude-code-haiku",
             include_str!("fixtures/claude-code-haiku.json"),
         ),
-        (OpenAiResponses, "codex", include_str!("fixtures/codex.json")),
+        (
+            OpenAiResponses,
+            "codex",
+            include_str!("fixtures/codex.json"),
+        ),
         (
             OpenAiResponses,
             "codex-gpt-5.5",
@@ -66,8 +83,16 @@ fn what_agents_send_passes() {
             "opencode-title",
             include_str!("fixtures/opencode-title.json"),
         ),
-        (OpenAiChat, "opencode", include_str!("fixtures/opencode.json")),
-        (Gemini, "gemini-cli", include_str!("fixtures/gemini-cli.json")),
+        (
+            OpenAiChat,
+            "opencode",
+            include_str!("fixtures/opencode.json"),
+        ),
+        (
+            Gemini,
+            "gemini-cli",
+            include_str!("fixtures/gemini-cli.json"),
+        ),
     ] {
         let facts = judge(
             api,
@@ -76,14 +101,21 @@ fn what_agents_send_passes() {
             body.as_bytes(),
         );
         let facts = facts.unwrap_or_else(|refusal| panic!("{name}: {}", refusal.message));
-        assert!(facts.splices.is_empty() && !facts.has_documents, "{name}: {facts:?}");
+        assert!(
+            facts.splices.is_empty() && !facts.has_documents,
+            "{name}: {facts:?}"
+        );
     }
     // As their entries are shipped.
     for (id, sample, names) in [
         (
             "claude",
             include_str!("../../../etc/agents/claude.json"),
-            &["claude-opus-4-8", "claude-sonnet-5", "claude-haiku-4-5-20251001"][..],
+            &[
+                "claude-opus-4-8",
+                "claude-sonnet-5",
+                "claude-haiku-4-5-20251001",
+            ][..],
         ),
         (
             "codex",
@@ -151,7 +183,12 @@ fn what_passes_has_no_way_out_however_it_was_made() {
             .wrapping_add(1_442_695_040_888_963_407);
         (number >> 56) as u8
     };
-    let mut made = || -> Vec<u8> { [byte() | 0x40].into_iter().chain((0..41).map(|_| byte())).collect() };
+    let mut made = || -> Vec<u8> {
+        [byte() | 0x40]
+            .into_iter()
+            .chain((0..41).map(|_| byte()))
+            .collect()
+    };
     let passed = (0..ROUNDS).filter(|_| ways_out::holds(&made())).count();
     assert!(passed > ROUNDS / 5, "{passed}");
 }
@@ -172,7 +209,11 @@ impl Reach {
     fn members(&mut self, members: &'static [BodyMember], at: &str, values: &[&Value]) {
         for (name, shape) in members {
             let of = values.iter().filter_map(|value| value.as_object());
-            let of = of.flat_map(|members| members.iter().filter(|(key, _)| self.grammar.is_key(name, key)));
+            let of = of.flat_map(|members| {
+                members
+                    .iter()
+                    .filter(|(key, _)| self.grammar.is_key(name, key))
+            });
             let of: Vec<&Value> = of.map(|(_, value)| value).collect();
             self.walk(*shape, name, at, &of);
         }
@@ -180,10 +221,16 @@ impl Reach {
 
     fn walk(&mut self, shape: BodyShape, name: &str, at: &str, values: &[&Value]) {
         match shape {
-            BodyShape::OneOf(shapes) => shapes.iter().for_each(|shape| self.walk(*shape, name, at, values)),
+            BodyShape::OneOf(shapes) => shapes
+                .iter()
+                .for_each(|shape| self.walk(*shape, name, at, values)),
             BodyShape::Must(shape) => self.walk(*shape, name, at, values),
             BodyShape::List(shape) => {
-                let elements: Vec<&Value> = values.iter().filter_map(|value| value.as_array()).flatten().collect();
+                let elements: Vec<&Value> = values
+                    .iter()
+                    .filter_map(|value| value.as_array())
+                    .flatten()
+                    .collect();
                 self.walk(*shape, name, at, &elements);
             }
             BodyShape::Map(shape) => {
@@ -192,7 +239,12 @@ impl Reach {
                 self.walk(*shape, name, at, &elements);
             }
             BodyShape::Object(members) | BodyShape::StreamOptions(members) => {
-                self.note(name, shape, at, values.iter().any(|value| value.is_object()));
+                self.note(
+                    name,
+                    shape,
+                    at,
+                    values.iter().any(|value| value.is_object()),
+                );
                 self.members(members, &format!("{at}/{name}"), values);
             }
             BodyShape::Tagged(variants) => {
@@ -205,7 +257,12 @@ impl Reach {
                         let of: Vec<&Value> = values.iter().filter(is_tagged).copied().collect();
                         match shape {
                             BodyShape::Object(members) => {
-                                self.note(&format!("<{tag}>"), *shape, &format!("{at}/{name}"), !of.is_empty());
+                                self.note(
+                                    &format!("<{tag}>"),
+                                    *shape,
+                                    &format!("{at}/{name}"),
+                                    !of.is_empty(),
+                                );
                                 self.members(members, &format!("{at}/{name}<{tag}>"), &of);
                             }
                             shape => self.walk(*shape, name, at, &of),
@@ -242,7 +299,11 @@ fn bodies_reach_each_object_of_each_table() {
             let found = BTreeMap::new();
             let mut reach = Reach { grammar, found };
             reach.walk(shape, "", "", &bodies.iter().collect::<Vec<_>>());
-            let missing: Vec<_> = reach.found.values().filter(|(_, is_reached)| !is_reached).collect();
+            let missing: Vec<_> = reach
+                .found
+                .values()
+                .filter(|(_, is_reached)| !is_reached)
+                .collect();
             assert!(
                 missing.is_empty() && reach.found.len() > 2,
                 "{api:?} {asks:?}: {missing:#?}"
@@ -253,7 +314,9 @@ fn bodies_reach_each_object_of_each_table() {
 
 #[test]
 fn what_the_entry_allows_passes_and_a_refusal_names_it() {
-    use ModelAllow::{CodeExecution, ExtraCost, Files, RemoteMcp, Stored, Urls, WebFetch, WebSearch};
+    use ModelAllow::{
+        CodeExecution, ExtraCost, Files, RemoteMcp, Stored, Urls, WebFetch, WebSearch,
+    };
     use ModelApi::{Anthropic, Gemini, OpenAiChat, OpenAiResponses};
     let tool = |tool: Value| json!({ "tools": [tool] });
     let block = |block: Value| json!({ "messages": [{ "role": "user", "content": [block] }] });
@@ -276,7 +339,11 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
             CodeExecution,
             tool(json!({ "type": "code_execution_20250825", "name": "code_execution" })),
         ),
-        (Anthropic, CodeExecution, json!({ "container": { "skills": [] } })),
+        (
+            Anthropic,
+            CodeExecution,
+            json!({ "container": { "skills": [] } }),
+        ),
         (
             Anthropic,
             RemoteMcp,
@@ -285,7 +352,9 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         (
             Anthropic,
             Urls,
-            block(json!({ "type": "image", "source": { "type": "url", "url": "https://x.example" } })),
+            block(
+                json!({ "type": "image", "source": { "type": "url", "url": "https://x.example" } }),
+            ),
         ),
         (
             Anthropic,
@@ -293,7 +362,11 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
             block(json!({ "type": "document", "source": { "type": "file", "file_id": "f" } })),
         ),
         (Anthropic, ExtraCost, json!({ "speed": "fast" })),
-        (Anthropic, ExtraCost, json!({ "fallbacks": [{ "model": "m" }] })),
+        (
+            Anthropic,
+            ExtraCost,
+            json!({ "fallbacks": [{ "model": "m" }] }),
+        ),
         (Anthropic, Stored, json!({ "thread": { "type": "create" } })),
         (
             Anthropic,
@@ -331,17 +404,37 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
             tool(json!({ "type": "mcp", "server_url": "https://x.example" })),
         ),
         (OpenAiResponses, Stored, json!({ "store": true })),
-        (OpenAiResponses, Stored, json!({ "previous_response_id": "r" })),
+        (
+            OpenAiResponses,
+            Stored,
+            json!({ "previous_response_id": "r" }),
+        ),
         (OpenAiResponses, Stored, item(json!({ "id": "msg_1" }))),
         (
             OpenAiResponses,
             Stored,
             item(json!({ "type": "item_reference", "id": "msg_1" })),
         ),
-        (OpenAiResponses, Stored, json!({ "prompt_cache_retention": "24h" })),
-        (OpenAiResponses, ExtraCost, json!({ "service_tier": "priority" })),
-        (OpenAiResponses, ExtraCost, tool(json!({ "type": "image_generation" }))),
-        (OpenAiChat, ExtraCost, json!({ "modalities": ["text", "audio"] })),
+        (
+            OpenAiResponses,
+            Stored,
+            json!({ "prompt_cache_retention": "24h" }),
+        ),
+        (
+            OpenAiResponses,
+            ExtraCost,
+            json!({ "service_tier": "priority" }),
+        ),
+        (
+            OpenAiResponses,
+            ExtraCost,
+            tool(json!({ "type": "image_generation" })),
+        ),
+        (
+            OpenAiChat,
+            ExtraCost,
+            json!({ "modalities": ["text", "audio"] }),
+        ),
         (OpenAiChat, ExtraCost, json!({ "modalities": ["IMAGE"] })),
         (
             OpenAiChat,
@@ -349,8 +442,16 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
             json!({ "audio": { "voice": "v", "format": "mp3" } }),
         ),
         (OpenAiChat, WebSearch, json!({ "web_search_options": {} })),
-        (OpenAiChat, WebSearch, json!({ "model": "gpt-4o-search-preview" })),
-        (OpenAiChat, WebSearch, json!({ "model": "o3-deep-research-2025-06-26" })),
+        (
+            OpenAiChat,
+            WebSearch,
+            json!({ "model": "gpt-4o-search-preview" }),
+        ),
+        (
+            OpenAiChat,
+            WebSearch,
+            json!({ "model": "o3-deep-research-2025-06-26" }),
+        ),
         (OpenAiChat, WebSearch, json!({ "model": "x/y:online" })),
         (
             OpenAiChat,
@@ -365,8 +466,10 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         (
             OpenAiChat,
             Urls,
-            tool(json!({ "type": "function", "function": { "name": "t", "parameters":
-            { "properties": { "a": { "$ref": "https://x.example/schema" } } } } })),
+            tool(
+                json!({ "type": "function", "function": { "name": "t", "parameters":
+            { "properties": { "a": { "$ref": "https://x.example/schema" } } } } }),
+            ),
         ),
         (Gemini, WebSearch, tool(json!({ "googleSearch": {} }))),
         (Gemini, WebSearch, tool(json!({ "google_search": {} }))),
@@ -375,16 +478,26 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         (
             Gemini,
             Urls,
-            part(json!({ "fileData": { "fileUri": "https://x.example", "mimeType": "image/png" } })),
+            part(
+                json!({ "fileData": { "fileUri": "https://x.example", "mimeType": "image/png" } }),
+            ),
         ),
-        (Gemini, Stored, json!({ "cachedContent": "cachedContents/1" })),
+        (
+            Gemini,
+            Stored,
+            json!({ "cachedContent": "cachedContents/1" }),
+        ),
         (Gemini, ExtraCost, json!({ "serviceTier": "priority" })),
         (
             Gemini,
             ExtraCost,
             config(json!({ "responseModalities": ["TEXT", "IMAGE"] })),
         ),
-        (Gemini, ExtraCost, config(json!({ "response_modalities": ["AUDIO"] }))),
+        (
+            Gemini,
+            ExtraCost,
+            config(json!({ "response_modalities": ["AUDIO"] })),
+        ),
         (
             Gemini,
             ExtraCost,
@@ -397,21 +510,37 @@ fn what_the_entry_allows_passes_and_a_refusal_names_it() {
         ),
     ] {
         let refusal = refusal(api, &body);
-        assert_eq!(refusal.status, StatusCode::FORBIDDEN, "{body}: {}", refusal.message);
-        assert!(refusal.message.contains(allow.name()), "{body}: {}", refusal.message);
+        assert_eq!(
+            refusal.status,
+            StatusCode::FORBIDDEN,
+            "{body}: {}",
+            refusal.message
+        );
+        assert!(
+            refusal.message.contains(allow.name()),
+            "{body}: {}",
+            refusal.message
+        );
         let passes = read(api, &allowing(&[allow]), &body);
         assert!(passes.is_ok(), "{body}: {}", passes.unwrap_err().message);
     }
     // A container with a network is two ways out.
-    let body = tool(json!({ "type": "shell", "environment": { "type": "container_auto",
-        "network_policy": { "type": "allowlist", "allowed_domains": ["x.example"] } } }));
+    let body = tool(
+        json!({ "type": "shell", "environment": { "type": "container_auto",
+        "network_policy": { "type": "allowlist", "allowed_domains": ["x.example"] } } }),
+    );
     assert!(
         read(OpenAiResponses, &allowing(&[CodeExecution]), &body)
             .unwrap_err()
             .message
             .contains("web-fetch")
     );
-    read(OpenAiResponses, &allowing(&[CodeExecution, WebFetch]), &body).unwrap();
+    read(
+        OpenAiResponses,
+        &allowing(&[CodeExecution, WebFetch]),
+        &body,
+    )
+    .unwrap();
 }
 
 #[test]
@@ -437,7 +566,10 @@ fn a_cache_lasts_as_long_as_its_usual_prices_go() {
 fn a_refusal_says_where_without_letting_the_agent_write_it() {
     let body = json!({ "messages": [{ "role": "user", "content": [{ "type": "text", "a/b~\u{1b}[2J": 1 }] }] });
     let message = refusal(ModelApi::Anthropic, &body).message;
-    assert!(message.starts_with("body /messages/0/content/0/a~1b~0"), "{message}");
+    assert!(
+        message.starts_with("body /messages/0/content/0/a~1b~0"),
+        "{message}"
+    );
     assert!(!message.contains('\u{1b}'), "{message}");
     let mut deep = json!(1);
     for _ in 0..60 {
@@ -454,7 +586,10 @@ fn a_refusal_says_where_without_letting_the_agent_write_it() {
         body.as_bytes(),
     );
     let message = message.unwrap_err().message;
-    assert!(message.starts_with("body …/") && message.len() < 1500, "{message}");
+    assert!(
+        message.starts_with("body …/") && message.len() < 1500,
+        "{message}"
+    );
 }
 
 #[test]
@@ -463,7 +598,9 @@ fn names_of_models_are_those_of_the_entry() {
         models: models.iter().map(|&name| name.to_owned()).collect(),
         ..ModelPermissions::default()
     };
-    let chat = |name: &str, permits: &ModelPermissions| read(ModelApi::OpenAiChat, permits, &json!({ "model": name }));
+    let chat = |name: &str, permits: &ModelPermissions| {
+        read(ModelApi::OpenAiChat, permits, &json!({ "model": name }))
+    };
     for (models, name, passes) in [
         (&[][..], "gpt-5", true),
         (&[], "GPT-4o-Search-Preview", false),
@@ -473,7 +610,11 @@ fn names_of_models_are_those_of_the_entry() {
         (&["gpt-*"], "gpt-4o-search-preview", false),
         (&["gpt-4o-search-preview"], "gpt-4o-search-preview", true),
     ] {
-        assert_eq!(chat(name, &only(models)).is_ok(), passes, "{models:?} {name}");
+        assert_eq!(
+            chat(name, &only(models)).is_ok(),
+            passes,
+            "{models:?} {name}"
+        );
     }
     // Where the name stands in the path.
     let mut model = model("gemini", json!({ "models": ["gemini-2.5-flash"] }));
@@ -482,7 +623,12 @@ fn names_of_models_are_those_of_the_entry() {
         pass(model, request(&path, r#"{"contents":[]}"#.to_owned()))
     };
     assert!(ask(&model, "gemini-2.5-flash").is_ok());
-    assert!(ask(&model, "gemini-2.5-pro").unwrap_err().message.contains("models"));
+    assert!(
+        ask(&model, "gemini-2.5-pro")
+            .unwrap_err()
+            .message
+            .contains("models")
+    );
     model.permits = ModelPermissions::default();
     assert!(
         ask(&model, "deep-research-pro-preview")
@@ -498,7 +644,9 @@ fn betas_are_those_that_are_known() {
         new-way-out-2027-01-01,fast-mode-2026-02-01,context-1m-2025-08-07,output-300k-2026-03-24";
     let passed = |more: Value| {
         let mut request = request("/v1/messages", r#"{"max_tokens":1}"#.to_owned());
-        request.fields.push(("anthropic-beta".to_owned(), sent.to_owned()));
+        request
+            .fields
+            .push(("anthropic-beta".to_owned(), sent.to_owned()));
         request
             .fields
             .push(("openai-beta".to_owned(), "claude-code-1".to_owned()));
@@ -518,8 +666,12 @@ fn betas_are_those_that_are_known() {
 
 fn model(api: &str, more: Value) -> ModelSpec {
     let mut entry = json!({ "url": "https://x.example", "api": api });
-    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let registry = json!({ "agents": { "a": { "command": "/bin/a", "model": entry } } }).to_string();
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
+    let registry =
+        json!({ "agents": { "a": { "command": "/bin/a", "model": entry } } }).to_string();
     let mut registry = parse(registry.as_bytes(), "r").unwrap();
     *registry.agents.remove("a").unwrap().model.unwrap()
 }
@@ -529,7 +681,9 @@ fn request(target: &str, body: String) -> ModelRequest {
     ModelRequest {
         method: "POST".to_owned(),
         target: target.to_owned(),
-        fields: fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        fields: fields
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
         body: body.into(),
     }
 }
@@ -537,14 +691,20 @@ fn request(target: &str, body: String) -> ModelRequest {
 #[test]
 fn what_is_reserved_is_never_less_than_what_the_model_reads() {
     let reserved = |model: &ModelSpec, content: Value| {
-        let body = json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] }).to_string();
+        let body =
+            json!({ "max_tokens": 10, "messages": [{ "role": "user", "content": content }] })
+                .to_string();
         let cost = pass(model, request("/v1/messages", body)).unwrap().cost;
         assert_eq!(cost.written, 10);
         cost.read
     };
     let model = model("anthropic", json!({ "context_tokens": 100_000 }));
     // Each byte of dense text may be a token.
-    for text in ["\u{1f98e}".repeat(1000), "7 ".repeat(2000), "\u{7}".repeat(1000)] {
+    for text in [
+        "\u{1f98e}".repeat(1000),
+        "7 ".repeat(2000),
+        "\u{7}".repeat(1000),
+    ] {
         assert!(reserved(&model, json!(text)) >= text.len() as u64);
     }
     // A picture of a few bytes is thousands, one of many is no more; a document may be all that fits.
@@ -552,7 +712,10 @@ fn what_is_reserved_is_never_less_than_what_the_model_reads() {
     let few = reserved(&model, inline("image/png", "AA==".to_owned()));
     let many = reserved(&model, inline("image/png", "A".repeat(1 << 20)));
     assert!(few >= 5_000 && few == many, "{few} {many}");
-    assert_eq!(reserved(&model, inline("application/pdf", "AA==".to_owned())), 100_000);
+    assert_eq!(
+        reserved(&model, inline("application/pdf", "AA==".to_owned())),
+        100_000
+    );
     // More than the model reads it cannot cost.
     assert_eq!(reserved(&model, json!("x".repeat(200_000))), 100_000);
 }
@@ -571,7 +734,10 @@ fn a_maximum_of_none_is_no_maximum() {
         json!({ "stream": 1 }),
         json!({ "max_tokens": "9" }),
     ] {
-        assert_eq!(refusal(ModelApi::OpenAiChat, &wrong).status, StatusCode::BAD_REQUEST);
+        assert_eq!(
+            refusal(ModelApi::OpenAiChat, &wrong).status,
+            StatusCode::BAD_REQUEST
+        );
     }
 }
 
@@ -582,14 +748,23 @@ fn schemas_refer_to_nothing_outside() {
         json!({ "$schema": "http://json-schema.org/draft-07/schema#", "$id": "https://x.example/own", "$ref": "#/$defs/a" }),
         json!({ "properties": { "$ref": { "type": "string" }, "url": {}, "URL": {} } }),
     ] {
-        read(ModelApi::Anthropic, &ModelPermissions::default(), &with(schema)).unwrap();
+        read(
+            ModelApi::Anthropic,
+            &ModelPermissions::default(),
+            &with(schema),
+        )
+        .unwrap();
     }
     for schema in [
         json!({ "$ref": "https://evil.example" }),
         json!({ "items": { "$dynamicRef": "other.json#x" } }),
         json!({ "items": { "$id": "https://evil.example", "$ref": "#/a" } }),
     ] {
-        assert!(refusal(ModelApi::Anthropic, &with(schema)).message.contains("urls"));
+        assert!(
+            refusal(ModelApi::Anthropic, &with(schema))
+                .message
+                .contains("urls")
+        );
     }
 }
 
@@ -617,7 +792,9 @@ impl SilentModel {
                     let mut stream = BufReader::new(stream);
                     let (mut line, mut length) = (String::new(), 0);
                     while stream.read_line(&mut line).await? > 2 {
-                        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                        if let Some(value) =
+                            line.to_ascii_lowercase().strip_prefix("content-length:")
+                        {
                             length = value.trim().parse().unwrap();
                         }
                         line.clear();
@@ -626,7 +803,8 @@ impl SilentModel {
                     read.send_modify(|read| *read += 1);
                     let _ = answers.wait_for(|answers| *answers).await;
                     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n";
-                    let answer = format!("{head}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}");
+                    let answer =
+                        format!("{head}Content-Length: 2\r\nConnection: close\r\n\r\n{{}}");
                     stream.write_all(answer.as_bytes()).await
                 });
             }
@@ -648,7 +826,10 @@ async fn bodies_are_their_persons_until_the_model_answers() {
         judging: UserSlots::new(4),
     });
     let url = format!("http://{}", silent.address);
-    let model = model("anthropic", json!({ "url": url, "allow_addresses": ["loopback"] }));
+    let model = model(
+        "anthropic",
+        json!({ "url": url, "allow_addresses": ["loopback"] }),
+    );
     // The status that an instance of its own gets for one long request.
     let mut instances = 0_u64;
     let mut status = |uid: u32| {
@@ -664,11 +845,19 @@ async fn bodies_are_their_persons_until_the_model_answers() {
             spent: AgentUsage::default(),
             lease: Default::default(),
         };
-        let relay = Relay::new(&model, &BTreeMap::new(), Arc::new(door), uid, shared.clone()).unwrap();
+        let relay = Relay::new(
+            &model,
+            &BTreeMap::new(),
+            Arc::new(door),
+            uid,
+            shared.clone(),
+        )
+        .unwrap();
         let (near, mut far) = UnixStream::pair().unwrap();
         tokio::spawn(serve(Arc::new(relay), near));
         tokio::spawn(async move {
-            let body = json!({ "max_tokens": 1, "system": "x".repeat(LONG), "messages": [] }).to_string();
+            let body =
+                json!({ "max_tokens": 1, "system": "x".repeat(LONG), "messages": [] }).to_string();
             let head = "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
             let request = format!(
                 "{head}Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
@@ -678,7 +867,10 @@ async fn bodies_are_their_persons_until_the_model_answers() {
             let _ = far.write_all(request.as_bytes()).await;
             let mut answer = Vec::new();
             let _ = far.read_to_end(&mut answer).await;
-            String::from_utf8_lossy(&answer).split(' ').nth(1).map(str::to_owned)
+            String::from_utf8_lossy(&answer)
+                .split(' ')
+                .nth(1)
+                .map(str::to_owned)
         })
     };
     let read = |count: usize| {
@@ -687,10 +879,16 @@ async fn bodies_are_their_persons_until_the_model_answers() {
     };
     let first = status(1);
     read(1).await.unwrap();
-    assert!(room.queued() >= LONG, "{} while the model is silent", room.queued());
+    assert!(
+        room.queued() >= LONG,
+        "{} while the model is silent",
+        room.queued()
+    );
     let mut others: Vec<_> = (0..7).map(|_| status(1)).collect();
     others.push(first);
-    while others.iter().filter(|other| other.is_finished()).count() + *silent.read.borrow() < others.len() {
+    while others.iter().filter(|other| other.is_finished()).count() + *silent.read.borrow()
+        < others.len()
+    {
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(room.queued() <= ROOM);
     }
@@ -705,9 +903,14 @@ async fn bodies_are_their_persons_until_the_model_answers() {
         statuses.push(other.await.unwrap().unwrap_or_default());
     }
     assert!(
-        statuses.iter().all(|status| matches!(&**status, "200" | "503")),
+        statuses
+            .iter()
+            .all(|status| matches!(&**status, "200" | "503")),
         "{statuses:?}"
     );
-    assert!(statuses.iter().any(|status| status == "503"), "{statuses:?}");
+    assert!(
+        statuses.iter().any(|status| status == "503"),
+        "{statuses:?}"
+    );
     assert_eq!(room.queued(), 0);
 }

@@ -77,11 +77,15 @@ impl UsageEvents {
         let seen = self.kept.len().saturating_sub(3);
         self.kept.extend_from_slice(part);
         let new = &self.kept[seen..];
-        let ends = [&b"\n\n"[..], b"\r\n\r\n"].map(|end| Some(memmem::rfind(new, end)? + end.len()));
+        let ends =
+            [&b"\n\n"[..], b"\r\n\r\n"].map(|end| Some(memmem::rfind(new, end)? + end.len()));
         match ends.into_iter().flatten().max() {
             Some(end) => {
                 let whole = &self.kept[..seen + end];
-                if [USAGE, DONE].iter().any(|word| memmem::find(whole, word).is_some()) {
+                if [USAGE, DONE]
+                    .iter()
+                    .any(|word| memmem::find(whole, word).is_some())
+                {
                     self.parser.feed(whole, &mut events)?;
                 }
                 self.kept.drain(..seen + end);
@@ -127,7 +131,9 @@ impl Meter {
                 Ok(events) => events.iter().for_each(|event| self.event(event)),
                 Err(TooLong) => self.form = UsageForm::Unread,
             },
-            UsageForm::Whole(whole) if whole.len() + part.len() > MAX_READ => self.form = UsageForm::Unread,
+            UsageForm::Whole(whole) if whole.len() + part.len() > MAX_READ => {
+                self.form = UsageForm::Unread
+            }
             UsageForm::Whole(whole) => whole.extend_from_slice(part),
             UsageForm::Unread => {}
         }
@@ -222,7 +228,9 @@ impl Meter {
             // Of those who tell it twice some tell nothing at the beginning.
             self.read = Some(self.read.unwrap_or(0).max(sum));
             self.cached = self.cached.max(usage.cache_read_input_tokens.unwrap_or(0));
-            self.cache_write = self.cache_write.max(usage.cache_creation_input_tokens.unwrap_or(0));
+            self.cache_write = self
+                .cache_write
+                .max(usage.cache_creation_input_tokens.unwrap_or(0));
         }
         // What the beginning says is a word or two: the last one counts, which stands at the end.
         if !begins {
@@ -310,7 +318,10 @@ impl Meter {
             Messages::One(message) => vec![message],
             Messages::Many(messages) => messages,
         };
-        for usage in messages.into_iter().filter_map(|message| message.usage_metadata) {
+        for usage in messages
+            .into_iter()
+            .filter_map(|message| message.usage_metadata)
+        {
             self.read = usage.prompt_token_count.or(self.read);
             self.cached = usage.cached_content_token_count.unwrap_or(self.cached);
             let written = [usage.candidates_token_count, usage.thoughts_token_count];
@@ -395,7 +406,10 @@ mod tests {
         [true, false].map(|ended| {
             let events = stream.contains("data:");
             let mut meter = Meter::new(api, events);
-            stream.as_bytes().chunks(7).for_each(|part| meter.feed(part));
+            stream
+                .as_bytes()
+                .chunks(7)
+                .for_each(|part| meter.feed(part));
             meter.end(ended).map(|tokens| (tokens.read, tokens.written))
         })
     }
@@ -408,7 +422,10 @@ mod tests {
             data: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"usage\"},\"usage\":{\"output_tokens\":900}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":20}}\n\n\
             data: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":42}}\n\n";
-        assert_eq!(counted(ModelApi::Anthropic, anthropic), [Some((115, 42)), None]);
+        assert_eq!(
+            counted(ModelApi::Anthropic, anthropic),
+            [Some((115, 42)), None]
+        );
         let begun = &anthropic[..anthropic.find("data: {\"type\":\"message_delta").unwrap()];
         assert_eq!(counted(ModelApi::Anthropic, begun), [None, None]);
         let whole = r#"{"type":"message","usage":{"input_tokens":3,"cache_read_input_tokens":null,"output_tokens":4}}"#;
@@ -417,7 +434,10 @@ mod tests {
         let responses = "data: {\"type\":\"response.created\",\"response\":{\"usage\":null}}\n\n\
             data: {\"type\":\"response.completed\",\"response\":{\"usage\":{\"input_tokens\":7,\"output_tokens\":8,\
             \"input_tokens_details\":{\"cached_tokens\":6}}}}\n\n";
-        assert_eq!(counted(ModelApi::OpenAiResponses, responses), [Some((7, 8)); 2]);
+        assert_eq!(
+            counted(ModelApi::OpenAiResponses, responses),
+            [Some((7, 8)); 2]
+        );
 
         let chat = "data: {\"usage\":null,\"choices\":[]}\n\n\
             data: {\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":8},\"choices\":[]}\n\n";
@@ -451,7 +471,10 @@ mod tests {
             for length in [1, 2, 3, 5, 64, 4096, stream.len()] {
                 let mut meter = Meter::new(ModelApi::OpenAiChat, true);
                 let stream = format!("{stream}data: [DONE]\n\n");
-                stream.as_bytes().chunks(length).for_each(|part| meter.feed(part));
+                stream
+                    .as_bytes()
+                    .chunks(length)
+                    .for_each(|part| meter.feed(part));
                 let tokens = meter.end(false).map(|tokens| (tokens.read, tokens.written));
                 assert_eq!(tokens, Some((7, 8)), "{length}: {:.80}", stream);
             }

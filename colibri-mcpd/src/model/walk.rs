@@ -142,7 +142,9 @@ impl<'t> Judge<'t> {
     }
 
     fn has_one_of(&self, needed: &[ModelAllow]) -> bool {
-        needed.iter().any(|needed| self.permits.allow.contains(needed))
+        needed
+            .iter()
+            .any(|needed| self.permits.allow.contains(needed))
     }
 
     fn value(&mut self, shape: BodyShape) -> Result<(), BodyRefusal> {
@@ -158,10 +160,12 @@ impl<'t> Judge<'t> {
                 Some(shape) => self.shaped(kind, *shape),
                 None => wrong(shape.expected()),
             },
-            (BodyShape::Must(_), ValueKind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => refused(needs(
-                &[ModelAllow::Stored],
-                "without it this names something that the provider keeps",
-            )),
+            (BodyShape::Must(_), ValueKind::Null) if !self.has_one_of(&[ModelAllow::Stored]) => {
+                refused(needs(
+                    &[ModelAllow::Stored],
+                    "without it this names something that the provider keeps",
+                ))
+            }
             (BodyShape::Must(shape), _) => self.shaped(kind, *shape),
             (BodyShape::Needs(needed, shape), _) => match self.has_one_of(needed) {
                 true => self.shaped(kind, *shape),
@@ -169,7 +173,10 @@ impl<'t> Judge<'t> {
             },
             (BodyShape::Store, ValueKind::Null | ValueKind::Bool) => {
                 let start = self.reader.at();
-                self.shaped(kind, BodyShape::Needs(&[ModelAllow::Stored], &BodyShape::Flag))?;
+                self.shaped(
+                    kind,
+                    BodyShape::Needs(&[ModelAllow::Stored], &BodyShape::Flag),
+                )?;
                 self.top.stores = Some((start..self.reader.at(), kind == ValueKind::Null));
                 Ok(())
             }
@@ -214,7 +221,10 @@ impl<'t> Judge<'t> {
         }
     }
 
-    fn list(&mut self, mut element: impl FnMut(&mut Self) -> Result<(), BodyRefusal>) -> Result<(), BodyRefusal> {
+    fn list(
+        &mut self,
+        mut element: impl FnMut(&mut Self) -> Result<(), BodyRefusal>,
+    ) -> Result<(), BodyRefusal> {
         self.reader.enter()?;
         let mut index = 0;
         while self.reader.element(index == 0)? {
@@ -227,7 +237,10 @@ impl<'t> Judge<'t> {
     }
 
     /// An object with keys of the agent's choice.
-    fn map(&mut self, mut value: impl FnMut(&mut Self, &str) -> Result<(), BodyRefusal>) -> Result<(), BodyRefusal> {
+    fn map(
+        &mut self,
+        mut value: impl FnMut(&mut Self, &str) -> Result<(), BodyRefusal>,
+    ) -> Result<(), BodyRefusal> {
         let mut seen = HashSet::new();
         self.reader.enter()?;
         while let Some((_, key)) = self.reader.key(seen.is_empty())? {
@@ -244,7 +257,11 @@ impl<'t> Judge<'t> {
     }
 
     /// An object with these keys, and with `type` where that was looked at.
-    fn object(&mut self, members: &'static [BodyMember], is_tagged: bool) -> Result<(), BodyRefusal> {
+    fn object(
+        &mut self,
+        members: &'static [BodyMember],
+        is_tagged: bool,
+    ) -> Result<(), BodyRefusal> {
         let is_top = self.path.is_empty();
         // A bit for each of the members; `type` has the last one.
         let mut seen = 0_u64;
@@ -253,7 +270,9 @@ impl<'t> Judge<'t> {
         while let Some((_, key)) = self.reader.key(first)? {
             first = false;
             self.count()?;
-            let at = members.iter().position(|(name, _)| self.grammar.is_key(name, &key));
+            let at = members
+                .iter()
+                .position(|(name, _)| self.grammar.is_key(name, &key));
             let is_type = is_tagged && at.is_none() && key == TYPE;
             self.path.push(WalkStep::Key(key));
             if is_top {
@@ -262,7 +281,9 @@ impl<'t> Judge<'t> {
             let bit = match at {
                 Some(at) => 1 << at,
                 None if is_type => 1 << 63,
-                None => return refused("this relay does not know the key, and so does not pass it"),
+                None => {
+                    return refused("this relay does not know the key, and so does not pass it");
+                }
             };
             if seen & bit != 0 {
                 return wrong("this key stands twice in its object");
@@ -293,7 +314,9 @@ impl<'t> Judge<'t> {
     fn tagged(&mut self, variants: &'static [Variant]) -> Result<(), BodyRefusal> {
         let tag = type_of(self.reader.clone())?;
         let found = variants.iter().find(|(tags, _)| match &tag {
-            Some(tag) => tags.iter().any(|known| !known.is_empty() && fits(known, tag)),
+            Some(tag) => tags
+                .iter()
+                .any(|known| !known.is_empty() && fits(known, tag)),
             None => tags.contains(&""),
         });
         let (shape, needed) = match found {
@@ -306,7 +329,9 @@ impl<'t> Judge<'t> {
                         "this relay does not know {}, and so does not pass it",
                         brief(&tag, 64)
                     )),
-                    None => refused("is missing, and without it this relay does not know what this is"),
+                    None => {
+                        refused("is missing, and without it this relay does not know what this is")
+                    }
                 };
             }
         };
@@ -325,7 +350,11 @@ impl<'t> Judge<'t> {
     }
 
     /// The `stream_options` of chat completions.
-    fn stream_options(&mut self, kind: ValueKind, members: &'static [BodyMember]) -> Result<(), BodyRefusal> {
+    fn stream_options(
+        &mut self,
+        kind: ValueKind,
+        members: &'static [BodyMember],
+    ) -> Result<(), BodyRefusal> {
         let start = self.reader.at();
         let found = match kind {
             ValueKind::Object => {
@@ -351,7 +380,9 @@ impl<'t> Judge<'t> {
                     .iter()
                     .find(|(word, _)| fits(word, text))
                     .map(|(_, allow)| *allow);
-                if known.iter().any(|word| fits(word, text)) || needed.is_some_and(|allow| self.has_one_of(&[allow])) {
+                if known.iter().any(|word| fits(word, text))
+                    || needed.is_some_and(|allow| self.has_one_of(&[allow]))
+                {
                     return Ok(());
                 }
                 let word = brief(text, 64);
@@ -360,7 +391,9 @@ impl<'t> Judge<'t> {
                         &[allow],
                         &format!("{word} has the provider do more, or charge more"),
                     )),
-                    None => refused(format!("this relay does not know {word}, and so does not pass it")),
+                    None => refused(format!(
+                        "this relay does not know {word}, and so does not pass it"
+                    )),
                 }
             }
             BodyShape::Model => {
@@ -392,7 +425,9 @@ impl<'t> Judge<'t> {
                     self.data(bytes);
                     Ok(())
                 }
-                None => self.address("it is no data: URL of a known media type, and the provider would fetch it"),
+                None => self.address(
+                    "it is no data: URL of a known media type, and the provider would fetch it",
+                ),
             },
             _ if inline::is_base64(text) => {
                 self.data(bytes);
@@ -474,7 +509,9 @@ impl<'t> Judge<'t> {
                     let text = judge.reader.string()?;
                     return match text.is_empty() || refers && text.starts_with('#') {
                         true => Ok(()),
-                        false => judge.address("a schema refers to what is not in it, which some would fetch"),
+                        false => judge.address(
+                            "a schema refers to what is not in it, which some would fetch",
+                        ),
                     };
                 }
                 value(judge)

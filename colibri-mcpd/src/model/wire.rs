@@ -109,9 +109,12 @@ impl ModelWire {
         if self.buffer.is_empty() && !matches!(timeout(IDLE, self.more()).await, Ok(Ok(true))) {
             return Ok(None);
         }
-        let Some(end) = self.head().await? else { return Ok(None) };
+        let Some(end) = self.head().await? else {
+            return Ok(None);
+        };
         let text = self.buffer.split_to(end);
-        let length = head::read(&text).map_err(|refusal| ModelRefusal::new(refusal.status, refusal.error.message))?;
+        let length = head::read(&text)
+            .map_err(|refusal| ModelRefusal::new(refusal.status, refusal.error.message))?;
         let (method, target, version, fields) = parts(&text);
         if version != "HTTP/1.1" {
             return Err(bad("the only version of HTTP here is 1.1"));
@@ -144,7 +147,11 @@ impl ModelWire {
                 return Ok(None);
             }
         }
-        let place = if length > LARGE { own.acquire().await.ok() } else { None };
+        let place = if length > LARGE {
+            own.acquire().await.ok()
+        } else {
+            None
+        };
         let bytes = self.fill(length).await?;
         let body = self.buffer.split_to(length).freeze();
         if !self.buffer.is_empty() {
@@ -159,7 +166,13 @@ impl ModelWire {
             fields,
             body,
         };
-        Ok(Some((request, BodyRoom { bytes, _place: place })))
+        Ok(Some((
+            request,
+            BodyRoom {
+                bytes,
+                _place: place,
+            },
+        )))
     }
 
     /// The end of the head, once it is there.
@@ -171,7 +184,8 @@ impl ModelWire {
                 while searched == 0 && self.buffer.starts_with(b"\r\n") {
                     self.buffer.advance(2);
                 }
-                if let Some(end) = head::end(&self.buffer, searched).filter(|end| *end <= MAX_HEAD) {
+                if let Some(end) = head::end(&self.buffer, searched).filter(|end| *end <= MAX_HEAD)
+                {
                     return Ok(Some(end));
                 }
                 if self
@@ -183,7 +197,10 @@ impl ModelWire {
                 }
                 if self.buffer.len() > MAX_HEAD {
                     let why = format!("the head of the request has over {MAX_HEAD} bytes");
-                    return Err(ModelRefusal::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, why));
+                    return Err(ModelRefusal::new(
+                        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                        why,
+                    ));
                 }
                 searched = self.buffer.len();
                 if !matches!(self.more().await, Ok(true)) {
@@ -192,7 +209,10 @@ impl ModelWire {
             }
         };
         timeout(HEAD, read).await.unwrap_or_else(|_| {
-            let why = format!("the head of the request has not ended within {} s", HEAD.as_secs());
+            let why = format!(
+                "the head of the request has not ended within {} s",
+                HEAD.as_secs()
+            );
             Err(ModelRefusal::new(StatusCode::REQUEST_TIMEOUT, why))
         })
     }
@@ -285,7 +305,8 @@ impl ModelWire {
         }
         let size = format!("{:x}\r\n", part.len());
         // In one writev(2).
-        self.write(Buf::chain(size.as_bytes(), part).chain(&b"\r\n"[..])).await
+        self.write(Buf::chain(size.as_bytes(), part).chain(&b"\r\n"[..]))
+            .await
     }
 
     /// Ends an answer.
@@ -352,7 +373,11 @@ fn bad(why: &str) -> ModelRefusal {
 fn parts(head: &[u8]) -> (String, String, String, Vec<(String, String)>) {
     let text = String::from_utf8_lossy(head);
     let mut lines = text.trim_end_matches("\r\n").split("\r\n");
-    let mut words = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
+    let mut words = lines
+        .next()
+        .unwrap_or_default()
+        .split(' ')
+        .map(str::to_owned);
     let mut word = || words.next().unwrap_or_default();
     let (method, target, version) = (word(), word(), word());
     let fields = lines.filter_map(|line| {
@@ -370,7 +395,11 @@ mod tests {
     #[tokio::test]
     async fn a_long_body_waits_for_its_place_longer_than_it_may_take_to_come() {
         let (near, mut far) = UnixStream::pair().unwrap();
-        let peer = Outbox::charged(MAX_BODY, &Arc::new(ByteBudget::default()), Tenant::Person(1));
+        let peer = Outbox::charged(
+            MAX_BODY,
+            &Arc::new(ByteBudget::default()),
+            Tenant::Person(1),
+        );
         let mut wire = ModelWire::new(near, peer, ModelApi::Anthropic);
         let own = Semaphore::new(4);
         let four = own.acquire_many(4).await.unwrap();

@@ -42,13 +42,18 @@ impl Notices {
         let mut id = [0; 8];
         // Without randomness, which is as good as impossible, who gets it twice cannot tell.
         let _ = getrandom::fill(&mut id);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let notice = Notice {
             id: hex(&id),
             event,
             time: since.as_millis().try_into().unwrap_or(u64::MAX),
             host: self.host.clone(),
-            facts: facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+            facts: facts
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
         };
         let facts = serde_json::json!(notice.facts).to_string();
         let facts = colibri_text::json(&facts);

@@ -104,7 +104,9 @@ impl Webhook {
         loop {
             let (more, why) = match notices.recv().await {
                 Err(RecvError::Closed) => return,
-                Err(RecvError::Lagged(more)) => (more, "notices come faster than it takes them".to_owned()),
+                Err(RecvError::Lagged(more)) => {
+                    (more, "notices come faster than it takes them".to_owned())
+                }
                 Ok(notice) => match self.deliver(&notice).await {
                     Err(why) => (1, format!("{why:#}")),
                     Ok(()) => {
@@ -139,13 +141,16 @@ impl Webhook {
     }
 
     async fn post(&self, body: &Bytes) -> Result<(), WebhookError> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let time = now.as_secs();
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(self.key.expose_secret().as_bytes()).map_err(|error| WebhookError {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.key.expose_secret().as_bytes()).map_err(
+            |error| WebhookError {
                 why: error.to_string(),
                 is_permanent: true,
-            })?;
+            },
+        )?;
         mac.update(format!("{time}.").as_bytes());
         mac.update(body);
         let signature = format!("sha256={}", hex(&mac.finalize().into_bytes()));
@@ -176,8 +181,11 @@ impl Webhook {
         if status.is_success() {
             return Ok(());
         }
-        let may_pass =
-            status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS);
+        let may_pass = status.is_server_error()
+            || matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+            );
         Err(WebhookError {
             why: format!("it answers {status}"),
             is_permanent: !may_pass,
@@ -188,7 +196,11 @@ impl Webhook {
 /// The reason for which there is no answer. The client advises who writes an entry, which a webhook has not.
 fn told(error: &HttpError) -> String {
     match error {
-        HttpError::Address { host, address, class } => {
+        HttpError::Address {
+            host,
+            address,
+            class,
+        } => {
             format!("{host} is {address}, {class}: allow it with --webhook-allow if it is meant")
         }
         other => other.to_string(),
@@ -260,7 +272,11 @@ mod tests {
         tokio::spawn(async move {
             let mut count = 0;
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(receive(stream, does[count.min(does.len() - 1)], seen.clone()));
+                tokio::spawn(receive(
+                    stream,
+                    does[count.min(does.len() - 1)],
+                    seen.clone(),
+                ));
                 count += 1;
             }
         });
@@ -315,7 +331,11 @@ mod tests {
             refused()
         );
         write(SECRET, 0o444);
-        assert!(refused().contains("has no key"), "others can read it: {}", refused());
+        assert!(
+            refused().contains("has no key"),
+            "others can read it: {}",
+            refused()
+        );
         write(SECRET, 0o400);
         assert!(Webhook::open(&settings, &secrets).is_ok());
         // And from now on it is in no text.
@@ -329,14 +349,19 @@ mod tests {
         webhook(url).deliver(&notice).await.unwrap();
         let (fields, body) = got.lock().pop().unwrap();
         let field = |name: &str| {
-            let found = fields.iter().find_map(|field| field.strip_prefix(&format!("{name}: ")));
+            let found = fields
+                .iter()
+                .find_map(|field| field.strip_prefix(&format!("{name}: ")));
             found.unwrap_or_else(|| panic!("{fields:?}")).to_owned()
         };
         assert_eq!(fields[0], "POST /hook?token=t0ken HTTP/1.1");
         assert_eq!(field("content-type"), "application/json");
         let said: serde_json::Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(said, serde_json::json!(*notice));
-        assert_eq!(said["facts"], serde_json::json!({ "task": 7, "by": "a\\u{202e}b" }));
+        assert_eq!(
+            said["facts"],
+            serde_json::json!({ "task": 7, "by": "a\\u{202e}b" })
+        );
         // HMAC (RFC 2104) by hand: SHA-256 over the key xor opad and the inner hash.
         let time = field("colibri-timestamp");
         let pad = |with: u8| -> Vec<u8> {
@@ -345,11 +370,15 @@ mod tests {
             key.iter().map(|byte| byte ^ with).collect()
         };
         use sha2::Digest as _;
-        let inner = Sha256::digest([pad(0x36), format!("{time}.").into_bytes(), body.clone()].concat());
+        let inner =
+            Sha256::digest([pad(0x36), format!("{time}.").into_bytes(), body.clone()].concat());
         let outer = Sha256::digest([pad(0x5c), inner.to_vec()].concat());
         let digits: String = outer.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(field("colibri-signature"), format!("sha256={digits}"));
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap()
+            .as_secs();
         assert!(now - time.parse::<u64>().unwrap() < 600);
         assert!(!String::from_utf8(body).unwrap().contains(SECRET));
     }
@@ -361,7 +390,13 @@ mod tests {
         type Case = (&'static [Does], usize, u64, u64, Option<&'static str>);
         let cases: [Case; 8] = [
             (&[Answers("503 No")], 4, 6, 7, Some("503")),
-            (&[Answers("429 No"), Dies, Answers("202 Taken")], 3, 1, 2, None),
+            (
+                &[Answers("429 No"), Dies, Answers("202 Taken")],
+                3,
+                1,
+                2,
+                None,
+            ),
             (&[Dies], 4, 6, 7, Some("127.0.0.1")),
             (&[NeverAnswers], 4, 46, 47, Some("10000 ms")),
             (&[Does::Waits(9000)], 1, 9, 10, None),
@@ -373,7 +408,13 @@ mod tests {
                 1,
                 Some("302"),
             ),
-            (&[Answers("307 T\r\nLocation: /other")], 1, 0, 1, Some("307")),
+            (
+                &[Answers("307 T\r\nLocation: /other")],
+                1,
+                0,
+                1,
+                Some("307"),
+            ),
             (&[Answers("401 No")], 1, 0, 1, Some("401")),
         ];
         for (does, requests, least, most, failed) in cases {
@@ -412,7 +453,10 @@ mod tests {
         };
         let why = strict.deliver(&a_notice()).await.unwrap_err().to_string();
         assert!(why.contains("loopback") && !why.contains("t0ken"), "{why}");
-        assert!(why.contains("--webhook-allow") && !why.contains("entry"), "{why}");
+        assert!(
+            why.contains("--webhook-allow") && !why.contains("entry"),
+            "{why}"
+        );
         assert!(got.lock().is_empty());
     }
 

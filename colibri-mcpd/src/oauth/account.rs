@@ -71,7 +71,8 @@ impl OauthServer {
     /// # Errors
     /// One is not there to read.
     pub(super) fn secrets(&self) -> anyhow::Result<ClientSecrets> {
-        let read = |value: Option<&EntryValue>| value.map(|value| self.vault.read(value)).transpose();
+        let read =
+            |value: Option<&EntryValue>| value.map(|value| self.vault.read(value)).transpose();
         let provider = self.settings.identity_provider.as_ref();
         Ok(ClientSecrets {
             client_secret: read(self.settings.client_secret.as_ref())?,
@@ -90,8 +91,19 @@ impl OauthServer {
         secrets: &ClientSecrets,
     ) -> anyhow::Result<Registration> {
         let redirect = self.redirect();
-        let known = register(&self.client, &self.store, &self.settings, secrets, found, &redirect).await?;
-        known.client_secret.iter().for_each(|secret| self.vault.issued(secret));
+        let known = register(
+            &self.client,
+            &self.store,
+            &self.settings,
+            secrets,
+            found,
+            &redirect,
+        )
+        .await?;
+        known
+            .client_secret
+            .iter()
+            .for_each(|secret| self.vault.issued(secret));
         Ok(known)
     }
 
@@ -106,9 +118,19 @@ impl OauthServer {
         form: &[(&str, &str)],
     ) -> Result<IssuedTokens, GrantRefusal> {
         let AuthorizationServer {
-            issuer, token_endpoint, ..
+            issuer,
+            token_endpoint,
+            ..
         } = &found.issuer;
-        token(&self.client, issuer, token_endpoint, party, form, RequiredToken::Bearer).await
+        token(
+            &self.client,
+            issuer,
+            token_endpoint,
+            party,
+            form,
+            RequiredToken::Bearer,
+        )
+        .await
     }
 
     /// The instruction to a person to log in.
@@ -191,7 +213,10 @@ impl OauthAccount {
         };
         let settings = &self.server.settings;
         Ok(login.filter(|login| {
-            let issuer = settings.issuer.as_ref().is_none_or(|issuer| *issuer == login.issuer);
+            let issuer = settings
+                .issuer
+                .as_ref()
+                .is_none_or(|issuer| *issuer == login.issuer);
             let client = settings
                 .client_id
                 .as_ref()
@@ -217,7 +242,9 @@ impl OauthAccount {
     fn keep_in(&self, kept: &mut StoredAccount, login: &StoredLogin) -> anyhow::Result<()> {
         self.conceal(login);
         kept.login = Some(Some(login.clone()));
-        self.server.store.keep_login(&self.server.id, self.owner, login)
+        self.server
+            .store
+            .keep_login(&self.server.id, self.owner, login)
     }
 
     fn conceal(&self, login: &StoredLogin) {
@@ -233,14 +260,19 @@ impl OauthAccount {
     }
 
     async fn current(&self) -> anyhow::Result<Option<HeaderValue>> {
-        let Some(login) = self.login()? else { return Ok(None) };
+        let Some(login) = self.login()? else {
+            return Ok(None);
+        };
         if login.expires.is_none_or(|expires| expires > now() + EARLY) {
             return field(&login.access_token).map(Some);
         }
         match self.renew(&login).await {
             Ok(login) => field(&login.access_token).map(Some),
             // The server decides whether it is still good: its clock counts. Who logged out has none any more.
-            Err(_) if login.expires.is_some_and(|expires| expires > now()) && self.login()?.is_some() => {
+            Err(_)
+                if login.expires.is_some_and(|expires| expires > now())
+                    && self.login()?.is_some() =>
+            {
                 field(&login.access_token).map(Some)
             }
             Err(why) => Err(why),
@@ -253,7 +285,11 @@ impl OauthAccount {
         let begun = self.kept.lock().forgotten;
         let mut login = match self.login()? {
             // Somebody was faster.
-            Some(login) if login.access_token.expose_secret() != old.access_token.expose_secret() => return Ok(login),
+            Some(login)
+                if login.access_token.expose_secret() != old.access_token.expose_secret() =>
+            {
+                return Ok(login);
+            }
             Some(login) => login,
             None => bail!("the login is over: {}", self.server.log_in()),
         };
@@ -286,9 +322,15 @@ impl OauthAccount {
                 self.keep_begun(&login, begun)?;
                 Ok(login)
             }
-            Err(GrantRefusal { code: Some(code), why }) if code == "invalid_grant" => {
+            Err(GrantRefusal {
+                code: Some(code),
+                why,
+            }) if code == "invalid_grant" => {
                 self.forget()?;
-                Err(anyhow!("{why}: the login has ended: {}", self.server.log_in()))
+                Err(anyhow!(
+                    "{why}: the login has ended: {}",
+                    self.server.log_in()
+                ))
             }
             Err(refused) => Err(anyhow!("the login could not be renewed: {refused}")),
         }
@@ -331,7 +373,9 @@ impl OauthAccount {
             bail!("its entry names no \"identity_provider\"");
         };
         let _one = self.renewing.lock().await;
-        let login = self.vouched(provider, identity, &self.wanted(), &[]).await?;
+        let login = self
+            .vouched(provider, identity, &self.wanted(), &[])
+            .await?;
         Ok(self.ended(login))
     }
 
@@ -367,17 +411,25 @@ impl OauthAccount {
         if !self.forget()? {
             return Ok(None);
         }
-        let Some(login) = login else { return Ok(Some(false)) };
+        let Some(login) = login else {
+            return Ok(Some(false));
+        };
         let revoked = self.revoke(&login).await;
         if let Err(why) = &revoked {
-            debug!(server = self.server.id, "its tokens were not given back: {why:#}");
+            debug!(
+                server = self.server.id,
+                "its tokens were not given back: {why:#}"
+            );
         }
         Ok(Some(revoked.is_ok()))
     }
 
     /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009 §2.1).
     async fn revoke(&self, login: &StoredLogin) -> anyhow::Result<()> {
-        let endpoint = login.revocation_endpoint.as_ref().context("its issuer has no way to")?;
+        let endpoint = login
+            .revocation_endpoint
+            .as_ref()
+            .context("its issuer has no way to")?;
         let secrets = self.server.secrets()?;
         let party = named(&login.client, &secrets).party(secrets.private_key.clone());
         let tokens = [
@@ -411,12 +463,21 @@ impl OauthAccount {
         let party = discovery::at_provider(provider, &secrets, &voucher);
         let scope = found.scopes.join(" ");
         let mut form = vec![
-            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
-            ("requested_token_type", "urn:ietf:params:oauth:token-type:id-jag"),
+            (
+                "grant_type",
+                "urn:ietf:params:oauth:grant-type:token-exchange",
+            ),
+            (
+                "requested_token_type",
+                "urn:ietf:params:oauth:token-type:id-jag",
+            ),
             ("audience", found.issuer.issuer.as_str()),
             ("resource", found.resource.as_str()),
             ("subject_token", identity.expose_secret()),
-            ("subject_token_type", "urn:ietf:params:oauth:token-type:id_token"),
+            (
+                "subject_token_type",
+                "urn:ietf:params:oauth:token-type:id_token",
+            ),
         ];
         if !scope.is_empty() {
             form.push(("scope", &scope));
@@ -448,7 +509,10 @@ impl OauthAccount {
     async fn refused(&self, challenge: Challenge) -> anyhow::Result<()> {
         let asked = bearer(&challenge.fields).unwrap_or_default();
         let login = self.login()?;
-        let held = login.as_ref().map(|login| field(&login.access_token)).transpose()?;
+        let held = login
+            .as_ref()
+            .map(|login| field(&login.access_token))
+            .transpose()?;
         if held.is_some() && held != challenge.refused {
             // It was renewed meanwhile.
             return Ok(());
@@ -458,7 +522,10 @@ impl OauthAccount {
         if lacks && asked.error.as_deref() != Some("insufficient_scope") {
             bail!("it does not allow this (403)");
         }
-        let before = login.as_ref().map(|login| login.scopes.clone()).unwrap_or_default();
+        let before = login
+            .as_ref()
+            .map(|login| login.scopes.clone())
+            .unwrap_or_default();
         let scopes = asked.scope.as_deref().map(words).unwrap_or_default();
         if self.without_a_person() {
             if lacks && scopes.iter().all(|scope| before.contains(scope)) {
@@ -469,20 +536,27 @@ impl OauthAccount {
         }
         let provider = self.server.settings.identity_provider.as_ref();
         match login {
-            Some(login) if !lacks && login.refresh_token.is_some() => self.renew(&login).await.map(drop),
+            Some(login) if !lacks && login.refresh_token.is_some() => {
+                self.renew(&login).await.map(drop)
+            }
             Some(StoredLogin {
                 identity: Some(identity),
                 ..
             }) if let Some(provider) = provider => {
                 let _one = self.renewing.lock().await;
-                self.vouched(provider, identity, &asked, &before).await.map(drop)
+                self.vouched(provider, identity, &asked, &before)
+                    .await
+                    .map(drop)
             }
             Some(_) if lacks => Err(anyhow!(
                 "it wants more rights than were given ({}): {}",
                 brief(&scopes.join(" "), 200),
                 self.server.log_in()
             )),
-            Some(_) => Err(anyhow!("it no longer takes the login: {}", self.server.log_in())),
+            Some(_) => Err(anyhow!(
+                "it no longer takes the login: {}",
+                self.server.log_in()
+            )),
             None => Err(anyhow!("it wants a login: {}", self.server.log_in())),
         }
     }
@@ -508,13 +582,20 @@ fn named(client: &Registration, secrets: &ClientSecrets) -> Registration {
 }
 
 /// The login to store for tokens that were issued just now.
-pub(super) fn made(found: &DiscoveredServer, client: &Registration, tokens: IssuedTokens) -> StoredLogin {
+pub(super) fn made(
+    found: &DiscoveredServer,
+    client: &Registration,
+    tokens: IssuedTokens,
+) -> StoredLogin {
     let mut client = client.clone();
     if client.is_named {
         client.client_secret = None;
     }
     let mut scopes = found.scopes.clone();
-    add(&mut scopes, &tokens.scope.as_deref().map(words).unwrap_or_default());
+    add(
+        &mut scopes,
+        &tokens.scope.as_deref().map(words).unwrap_or_default(),
+    );
     StoredLogin {
         issuer: found.issuer.issuer.clone(),
         resource: found.resource.clone(),
@@ -541,7 +622,8 @@ pub(super) fn add(scopes: &mut Vec<String>, more: &[String]) {
 
 fn field(token: &SecretString) -> anyhow::Result<HeaderValue> {
     let value = format!("Bearer {}", token.expose_secret());
-    let mut value = HeaderValue::try_from(value).map_err(|_| anyhow!("the token is none that a header can hold"))?;
+    let mut value = HeaderValue::try_from(value)
+        .map_err(|_| anyhow!("the token is none that a header can hold"))?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -120,7 +120,10 @@ mod tests {
     use super::*;
 
     fn read(fields: &[&'static str]) -> Option<Bearer> {
-        let fields: Vec<_> = fields.iter().map(|field| HeaderValue::from_static(field)).collect();
+        let fields: Vec<_> = fields
+            .iter()
+            .map(|field| HeaderValue::from_static(field))
+            .collect();
         bearer(&fields)
     }
 
@@ -159,7 +162,10 @@ mod tests {
         assert_eq!(read(&[]), None);
         assert_eq!(read(&["Basic realm=\"Bearer\""]), None);
         assert_eq!(read(&["Bearer"]), Some(Bearer::default()));
-        assert_eq!(read(&["Bearer scope=\"never ends"]), Some(Bearer::default()));
+        assert_eq!(
+            read(&["Bearer scope=\"never ends"]),
+            Some(Bearer::default())
+        );
         assert_eq!(read(&["=, \"\" Bearer"]), None);
     }
 }

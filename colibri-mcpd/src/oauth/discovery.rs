@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 
 use super::challenge::Bearer;
 use super::grant::Party;
-use super::metadata::{AuthorizationServer, ProtectedResource, issuer_locations, resource_locations, secure_url};
+use super::metadata::{
+    AuthorizationServer, ProtectedResource, issuer_locations, resource_locations, secure_url,
+};
 use super::settings::{Grant, IdentityProvider, OauthSettings};
 use super::store::{Registration, TokenStore};
 use super::{TIME_LIMIT, in_time};
@@ -54,11 +56,21 @@ pub(super) async fn discover(
         None => (None, of_2025_03_26(client, server, settings).await?),
     };
     let said = challenge.scope.as_deref().map(words);
-    let supported = named.as_ref().and_then(|resource| resource.scopes_supported.clone());
-    let mut scopes = settings.scopes.clone().or(said).or(supported).unwrap_or_default();
+    let supported = named
+        .as_ref()
+        .and_then(|resource| resource.scopes_supported.clone());
+    let mut scopes = settings
+        .scopes
+        .clone()
+        .or(said)
+        .or(supported)
+        .unwrap_or_default();
     // With it there is something to renew a token with (OpenID Connect Core §11).
     let offline = "offline_access".to_owned();
-    if settings.grant == Grant::Person && issuer.scopes_supported.contains(&offline) && !scopes.contains(&offline) {
+    if settings.grant == Grant::Person
+        && issuer.scopes_supported.contains(&offline)
+        && !scopes.contains(&offline)
+    {
         scopes.push(offline);
     }
     Ok(DiscoveredServer {
@@ -84,7 +96,10 @@ fn canonical(server: &Uri) -> String {
 /// The issuer that is asked: the one that the entry names, else the first.
 fn chosen(settings: &OauthSettings, issuers: &[String]) -> anyhow::Result<String> {
     let Some(named) = &settings.issuer else {
-        return issuers.first().cloned().context("it names no authorization server");
+        return issuers
+            .first()
+            .cloned()
+            .context("it names no authorization server");
     };
     match issuers.contains(named) {
         true => Ok(named.clone()),
@@ -121,7 +136,10 @@ async fn protected_resource(
 ///
 /// # Errors
 /// There are none, or they are another's.
-pub(super) async fn authorization_server(client: &HttpClient, issuer: &str) -> anyhow::Result<AuthorizationServer> {
+pub(super) async fn authorization_server(
+    client: &HttpClient,
+    issuer: &str,
+) -> anyhow::Result<AuthorizationServer> {
     secure_url(issuer)?;
     for location in issuer_locations(issuer)? {
         if let Some(metadata) = document::<AuthorizationServer>(client, &location).await? {
@@ -159,7 +177,10 @@ async fn of_2025_03_26(
 }
 
 /// A JSON document; `None` where there is none.
-async fn document<T: DeserializeOwned>(client: &HttpClient, location: &str) -> anyhow::Result<Option<T>> {
+async fn document<T: DeserializeOwned>(
+    client: &HttpClient,
+    location: &str,
+) -> anyhow::Result<Option<T>> {
     let shown = brief(location, 200);
     let request = Request::builder()
         .uri(location)
@@ -231,7 +252,9 @@ pub(super) async fn register(
         });
     }
     let kept = store.registration(&issuer.issuer, redirect)?;
-    if let Some(kept) = kept.filter(|kept| kept.expires.is_none_or(|expires| expires > super::now())) {
+    if let Some(kept) =
+        kept.filter(|kept| kept.expires.is_none_or(|expires| expires > super::now()))
+    {
         return Ok(kept);
     }
     let Some(endpoint) = &issuer.registration_endpoint else {
@@ -338,13 +361,14 @@ async fn asked_for(
     }
     let registered: RegistrationResponse = serde_json::from_slice(&answer)
         .map_err(|_| anyhow!("{shown} answered, but with no client that could be read"))?;
-    let method = registered
-        .token_endpoint_auth_method
-        .unwrap_or_else(|| match &registered.client_secret {
-            // What it issued without saying what for, is for what it takes.
-            Some(_) => with_secret(issuer).to_owned(),
-            None => "none".to_owned(),
-        });
+    let method =
+        registered
+            .token_endpoint_auth_method
+            .unwrap_or_else(|| match &registered.client_secret {
+                // What it issued without saying what for, is for what it takes.
+                Some(_) => with_secret(issuer).to_owned(),
+                None => "none".to_owned(),
+            });
     Ok(Registration {
         client_id: registered.client_id,
         client_secret: registered.client_secret,

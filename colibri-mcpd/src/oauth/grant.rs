@@ -8,7 +8,9 @@ use form_urlencoded::Serializer;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -126,13 +128,20 @@ pub(crate) async fn token(
     if response.status != StatusCode::OK {
         return Err(refused(issuer, response.status, &answer));
     }
-    let tokens: TokenResponse = serde_json::from_slice(&answer)
-        .map_err(|_| anyhow!("{}: the answer of its token endpoint is none", brief(issuer, 200)))?;
+    let tokens: TokenResponse = serde_json::from_slice(&answer).map_err(|_| {
+        anyhow!(
+            "{}: the answer of its token endpoint is none",
+            brief(issuer, 200)
+        )
+    })?;
     if kind == RequiredToken::Bearer && !tokens.token_type.eq_ignore_ascii_case("bearer") {
         let (issuer, said) = (brief(issuer, 200), brief(&tokens.token_type, 40));
         return Err(anyhow!("{issuer} issued a token of type {said:?}, not Bearer").into());
     }
-    let lasts = tokens.expires_in.as_ref().and_then(serde_json::Number::as_f64);
+    let lasts = tokens
+        .expires_in
+        .as_ref()
+        .and_then(serde_json::Number::as_f64);
     Ok(IssuedTokens {
         access: tokens.access_token,
         refresh: tokens.refresh_token,
@@ -162,7 +171,12 @@ pub(crate) async fn revoke(
 }
 
 /// The request for a token, with the client's id and proof.
-fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -> anyhow::Result<Request<Bytes>> {
+fn request(
+    issuer: &str,
+    endpoint: &str,
+    party: &Party,
+    form: &[(&str, &str)],
+) -> anyhow::Result<Request<Bytes>> {
     let url = secure_url(endpoint)?;
     let mut fields = Serializer::new(String::new());
     fields.extend_pairs(form);
@@ -179,9 +193,17 @@ fn request(issuer: &str, endpoint: &str, party: &Party, form: &[(&str, &str)]) -
         }
         ClientProof::Basic(secret) => {
             // Each half is encoded as in a form first (RFC 6749 §2.3.1).
-            let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
-            let pair = Zeroizing::new(format!("{}:{}", encoded(&party.id), encoded(secret.expose_secret())));
-            request = request.header(AUTHORIZATION, format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+            let encoded =
+                |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = Zeroizing::new(format!(
+                "{}:{}",
+                encoded(&party.id),
+                encoded(secret.expose_secret())
+            ));
+            request = request.header(
+                AUTHORIZATION,
+                format!("Basic {}", STANDARD.encode(pair.as_bytes())),
+            );
         }
         ClientProof::Signature(key) => {
             let assertion = assertion(&party.id, issuer, key.expose_secret())?;
@@ -238,8 +260,13 @@ fn assertion(id: &str, issuer: &str, key: &str) -> anyhow::Result<Zeroizing<Stri
         None => {
             let pair = RsaKeyPair::from_pkcs8(&der).map_err(|_| wrong())?;
             let mut signature = vec![0; pair.public().modulus_len()];
-            pair.sign(&RSA_PKCS1_SHA256, &source, signed.as_bytes(), &mut signature)
-                .map_err(|_| wrong())?;
+            pair.sign(
+                &RSA_PKCS1_SHA256,
+                &source,
+                signed.as_bytes(),
+                &mut signature,
+            )
+            .map_err(|_| wrong())?;
             URL_SAFE_NO_PAD.encode(signature)
         }
     };

@@ -60,26 +60,41 @@ impl Logins {
     ///
     /// # Errors
     /// There is nobody to log in at, or not safely.
-    pub async fn start(&self, uid: u32, account: &Arc<OauthAccount>, more: &[String]) -> anyhow::Result<StartedLogin> {
+    pub async fn start(
+        &self,
+        uid: u32,
+        account: &Arc<OauthAccount>,
+        more: &[String],
+    ) -> anyhow::Result<StartedLogin> {
         let server = account.server();
         if server.settings.grant == Grant::Machine {
-            bail!("its entry says that the daemon logs in by itself (\"grant\": \"client_credentials\")");
+            bail!(
+                "its entry says that the daemon logs in by itself (\"grant\": \"client_credentials\")"
+            );
         }
         let challenge = account.wanted();
         let mut found = discover(&server.client, &server.url, &server.settings, &challenge).await?;
         found.issuer.check_pkce()?;
-        let before = account.login()?.map(|login| login.scopes).unwrap_or_default();
+        let before = account
+            .login()?
+            .map(|login| login.scopes)
+            .unwrap_or_default();
         add(&mut found.scopes, &before);
         add(&mut found.scopes, more);
         let issuer = &found.issuer;
         let Some(endpoint) = &issuer.authorization_endpoint else {
-            bail!("{} has no address where a person consents", brief(&issuer.issuer, 200));
+            bail!(
+                "{} has no address where a person consents",
+                brief(&issuer.issuer, 200)
+            );
         };
         secure_url(endpoint)?;
         let redirect = server.redirect();
         let secrets = server.secrets()?;
         if self.is_begun_again(uid, account) {
-            server.store.forget_registration(&issuer.issuer, &redirect)?;
+            server
+                .store
+                .forget_registration(&issuer.issuer, &redirect)?;
         }
         let client = server.known_as(&found, &secrets).await?;
         let (state, verifier) = (random()?, random()?);
@@ -89,7 +104,10 @@ impl Logins {
             .append_pair("client_id", &client.client_id)
             .append_pair("redirect_uri", &redirect)
             .append_pair("state", &state)
-            .append_pair("code_challenge", &URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier)))
+            .append_pair(
+                "code_challenge",
+                &URL_SAFE_NO_PAD.encode(Sha256::digest(&verifier)),
+            )
             .append_pair("code_challenge_method", "S256")
             .append_pair("resource", &found.resource);
         if !found.scopes.is_empty() {
@@ -175,7 +193,9 @@ impl Logins {
                 .map(|why| format!(", {}", brief(why, 300)));
             bail!("refused: {}{}", brief(error, 80), why.unwrap_or_default());
         }
-        let code = fields.get("code").context("the address has no code: paste all of it")?;
+        let code = fields
+            .get("code")
+            .context("the address has no code: paste all of it")?;
         let server = login.account.server();
         let secrets = server.secrets()?;
         let form = [
@@ -192,7 +212,9 @@ impl Logins {
             Err(refused) => {
                 if refused.code.as_deref() == Some("invalid_client") && !login.client.is_named {
                     // It forgot us: the next login registers anew.
-                    server.store.forget_registration(&issuer.issuer, &login.redirect)?;
+                    server
+                        .store
+                        .forget_registration(&issuer.issuer, &login.redirect)?;
                 }
                 return Err(refused.into());
             }
@@ -209,10 +231,14 @@ impl Logins {
         match pending.get(state) {
             Some(login) if login.uid == uid && login.until > now => {}
             _ => {
-                bail!("no login waits for this address: it was ended, is over 10 minutes old, or is not yours");
+                bail!(
+                    "no login waits for this address: it was ended, is over 10 minutes old, or is not yours"
+                );
             }
         }
-        pending.remove(state).context("no login waits for this address")
+        pending
+            .remove(state)
+            .context("no login waits for this address")
     }
 
     /// True if somebody who was sent to the issuer has not come back: it may have told them that it does not know us

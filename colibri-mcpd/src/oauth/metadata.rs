@@ -99,7 +99,9 @@ impl ProtectedResource {
     pub(crate) fn check(&self, server: &Uri) -> anyhow::Result<()> {
         if !is_of(&self.resource, server) {
             let resource = brief(&self.resource, 200);
-            bail!("its metadata are of another resource ({resource}): a token for that one is not asked for");
+            bail!(
+                "its metadata are of another resource ({resource}): a token for that one is not asked for"
+            );
         }
         if self.authorization_servers.is_empty() {
             bail!("its metadata name no authorization server");
@@ -145,7 +147,11 @@ impl AuthorizationServer {
     /// # Errors
     /// It does not say so.
     pub(crate) fn check_pkce(&self) -> anyhow::Result<()> {
-        match self.code_challenge_methods_supported.iter().any(|way| way == "S256") {
+        match self
+            .code_challenge_methods_supported
+            .iter()
+            .any(|way| way == "S256")
+        {
             true => Ok(()),
             false => Err(anyhow!(
                 "{} does not say that it supports PKCE with S256, without which a code could be stolen",
@@ -164,12 +170,17 @@ pub(crate) fn secure_url(url: &str) -> anyhow::Result<Uri> {
     let is_secure = |url: &Uri| {
         UrlOrigin::of(url).is_ok_and(|origin| {
             let address: Option<std::net::IpAddr> = origin.host.parse().ok();
-            origin.is_secure || origin.host == "localhost" || address.is_some_and(|address| address.is_loopback())
+            origin.is_secure
+                || origin.host == "localhost"
+                || address.is_some_and(|address| address.is_loopback())
         })
     };
-    parsed
-        .filter(is_secure)
-        .with_context(|| format!("{} is not https: nothing secret is sent there", brief(url, 200)))
+    parsed.filter(is_secure).with_context(|| {
+        format!(
+            "{} is not https: nothing secret is sent there",
+            brief(url, 200)
+        )
+    })
 }
 
 #[cfg(test)]
@@ -247,9 +258,21 @@ mod tests {
             token_endpoint: token.to_owned(),
             ..AuthorizationServer::default()
         };
-        assert!(server("https://a", "https://a/token").check("https://a").is_ok());
-        assert!(server("https://a/", "https://a/token").check("https://a").is_err());
-        assert!(server("https://a", "http://a/token").check("https://a").is_err());
+        assert!(
+            server("https://a", "https://a/token")
+                .check("https://a")
+                .is_ok()
+        );
+        assert!(
+            server("https://a/", "https://a/token")
+                .check("https://a")
+                .is_err()
+        );
+        assert!(
+            server("https://a", "http://a/token")
+                .check("https://a")
+                .is_err()
+        );
         assert!(
             server("http://127.0.0.1:9", "http://127.0.0.1:9/token")
                 .check("http://127.0.0.1:9")

@@ -34,7 +34,9 @@ const TIME_LIMIT: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// What came in between.
-async fn in_time<T>(work: impl Future<Output = Result<T, colibri_http::HttpError>>) -> anyhow::Result<T> {
+async fn in_time<T>(
+    work: impl Future<Output = Result<T, colibri_http::HttpError>>,
+) -> anyhow::Result<T> {
     match tokio::time::timeout(TIME_LIMIT, work).await {
         Ok(done) => done.map_err(anyhow::Error::from),
         Err(_) => Err(anyhow!("no whole answer within {} s", TIME_LIMIT.as_secs())),

@@ -101,7 +101,10 @@ fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok,
     serializer.serialize_str(secret.expose_secret())
 }
 
-fn exposed_too<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+fn exposed_too<S: Serializer>(
+    secret: &Option<SecretString>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match secret {
         Some(secret) => serializer.serialize_some(secret.expose_secret()),
         None => serializer.serialize_none(),
@@ -126,13 +129,22 @@ impl TokenStore {
     ///
     /// # Errors
     /// The file is none that can be used.
-    pub(super) fn login(&self, server: &str, owner: TokenOwner) -> anyhow::Result<Option<StoredLogin>> {
+    pub(super) fn login(
+        &self,
+        server: &str,
+        owner: TokenOwner,
+    ) -> anyhow::Result<Option<StoredLogin>> {
         read(&self.login_file(server, owner))
     }
 
     /// # Errors
     /// What the system says.
-    pub(super) fn keep_login(&self, server: &str, owner: TokenOwner, login: &StoredLogin) -> anyhow::Result<()> {
+    pub(super) fn keep_login(
+        &self,
+        server: &str,
+        owner: TokenOwner,
+        login: &StoredLogin,
+    ) -> anyhow::Result<()> {
         self.write(&self.login_file(server, owner), login)
     }
 
@@ -148,7 +160,11 @@ impl TokenStore {
     ///
     /// # Errors
     /// The file is none that can be used.
-    pub(super) fn registration(&self, issuer: &str, redirect: &str) -> anyhow::Result<Option<Registration>> {
+    pub(super) fn registration(
+        &self,
+        issuer: &str,
+        redirect: &str,
+    ) -> anyhow::Result<Option<Registration>> {
         read(&self.registration_file(issuer, redirect))
     }
 
@@ -187,7 +203,9 @@ impl TokenStore {
         let text = serde_json::to_vec_pretty(what).map_err(|error| failed(error.into()))?;
         let text = Zeroizing::new(text);
         match DirBuilder::new().mode(0o700).create(&self.directory) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(failed(error));
+            }
             _ => {}
         }
         file::replace(path, &text).map_err(failed)

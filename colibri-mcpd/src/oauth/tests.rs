@@ -40,17 +40,27 @@ struct World {
 
 impl World {
     fn says(&self, url: &str, answer: Document) {
-        self.answers.lock().unwrap().insert(url.to_owned(), vec![(200, answer)]);
+        self.answers
+            .lock()
+            .unwrap()
+            .insert(url.to_owned(), vec![(200, answer)]);
     }
 
     fn then(&self, url: &str, status: u16, answer: Document) {
         let mut answers = self.answers.lock().unwrap();
-        answers.entry(url.to_owned()).or_default().push((status, answer));
+        answers
+            .entry(url.to_owned())
+            .or_default()
+            .push((status, answer));
     }
 
     fn asked(&self, url: &str) -> Vec<Asked> {
         let asked = self.asked.lock().unwrap();
-        asked.iter().filter(|asked| asked.url == url).cloned().collect()
+        asked
+            .iter()
+            .filter(|asked| asked.url == url)
+            .cloned()
+            .collect()
     }
 
     fn answer(&self, url: &str) -> (u16, Document) {
@@ -102,7 +112,10 @@ impl World {
             }
             let (status, answer) = self.answer(&url);
             let answer = answer.to_string();
-            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", answer.len());
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n",
+                answer.len()
+            );
             io.write_all((head + &answer).as_bytes()).await.unwrap();
         }
     }
@@ -163,15 +176,30 @@ impl Vault for Plain {
     }
 
     fn issued(&self, token: &SecretString) {
-        self.0.hidden.lock().unwrap().push(token.expose_secret().to_owned());
+        self.0
+            .hidden
+            .lock()
+            .unwrap()
+            .push(token.expose_secret().to_owned());
     }
 }
 
-fn account(world: &Arc<World>, state: &Path, settings: OauthSettings, uid: u32) -> Arc<OauthAccount> {
+fn account(
+    world: &Arc<World>,
+    state: &Path,
+    settings: OauthSettings,
+    uid: u32,
+) -> Arc<OauthAccount> {
     account_at(SERVER, world, state, settings, uid)
 }
 
-fn account_at(at: &str, world: &Arc<World>, state: &Path, settings: OauthSettings, uid: u32) -> Arc<OauthAccount> {
+fn account_at(
+    at: &str,
+    world: &Arc<World>,
+    state: &Path,
+    settings: OauthSettings,
+    uid: u32,
+) -> Arc<OauthAccount> {
     let server = Arc::new(OauthServer {
         id: "docs".to_owned(),
         url: at.parse().unwrap(),
@@ -202,7 +230,9 @@ fn back(started: &StartedLogin, more: &[(&str, &str)]) -> String {
 fn field(url: &str, name: &str) -> String {
     let (_, query) = url.split_once('?').unwrap();
     let found = form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == name);
-    found.map(|(_, value)| value.to_string()).unwrap_or_default()
+    found
+        .map(|(_, value)| value.to_string())
+        .unwrap_or_default()
 }
 
 async fn sent(account: &OauthAccount) -> String {
@@ -225,23 +255,36 @@ async fn a_person_logs_in_and_a_token_is_for_that_person_and_server_alone() {
     let state = tempfile::tempdir().unwrap();
     let world = world();
     let account = account(&world, state.path(), settings(), 1001);
-    let asked = challenge(StatusCode::UNAUTHORIZED, "Bearer scope=\"read write\"", None);
+    let asked = challenge(
+        StatusCode::UNAUTHORIZED,
+        "Bearer scope=\"read write\"",
+        None,
+    );
     let error = account.challenged(asked).await.unwrap_err().to_string();
     assert!(error.contains("colibri-mcp login docs"), "{error}");
 
     let logins = Logins::default();
-    let started = logins.start(1001, &account, &["admin".to_owned()]).await.unwrap();
+    let started = logins
+        .start(1001, &account, &["admin".to_owned()])
+        .await
+        .unwrap();
     assert_eq!(started.scopes, ["read", "write", "admin"]);
     assert_eq!(field(&started.url, "client_id"), "registered");
     assert_eq!(field(&started.url, "resource"), SERVER);
     assert_eq!(field(&started.url, "code_challenge_method"), "S256");
-    let ended = logins.finish(1001, &back(&started, &[("code", "c0de")])).await.unwrap();
+    let ended = logins
+        .finish(1001, &back(&started, &[("code", "c0de")]))
+        .await
+        .unwrap();
     assert_eq!((ended.server.as_str(), ended.scopes.len()), ("docs", 3));
     let exchanged = &world.asked(&url("/token"))[0].fields;
     assert_eq!(exchanged["resource"], SERVER);
     assert_eq!(exchanged["code"], "c0de");
     let digest = <sha2::Sha256 as sha2::Digest>::digest(&exchanged["code_verifier"]);
-    assert_eq!(URL_SAFE_NO_PAD.encode(digest), field(&started.url, "code_challenge"));
+    assert_eq!(
+        URL_SAFE_NO_PAD.encode(digest),
+        field(&started.url, "code_challenge")
+    );
     assert_eq!(sent(&account).await, "Bearer first");
 
     // The same world for another user, and for an entry that leads elsewhere.
@@ -251,7 +294,10 @@ async fn a_person_logs_in_and_a_token_is_for_that_person_and_server_alone() {
         issuer: Some("https://other.example".to_owned()),
         ..settings()
     };
-    assert_eq!(sent(&self::account(&world, state.path(), elsewhere, 1001)).await, "");
+    assert_eq!(
+        sent(&self::account(&world, state.path(), elsewhere, 1001)).await,
+        ""
+    );
     // Another login is registered already.
     logins.start(1002, &other, &[]).await.unwrap();
     assert_eq!(world.asked(&url("/register")).len(), 1);
@@ -288,18 +334,38 @@ async fn only_the_answer_of_the_issuer_that_was_asked_ends_a_login() {
             "another issuer",
         ),
         (1001, &[("code", "c")], "does not name its issuer"),
-        (1001, &[("error", "access_denied"), ("iss", ISSUER)], "access_denied"),
+        (
+            1001,
+            &[("error", "access_denied"), ("iss", ISSUER)],
+            "access_denied",
+        ),
         (1001, &[("iss", ISSUER)], "no code"),
-        (1001, &[("code", "c"), ("code", "d"), ("iss", ISSUER)], "twice"),
+        (
+            1001,
+            &[("code", "c"), ("code", "d"), ("iss", ISSUER)],
+            "twice",
+        ),
         (1002, &right, "not yours"),
     ] {
         let started = logins.start(1001, &account, &[]).await.unwrap();
-        let error = logins.finish(uid, &back(&started, more)).await.unwrap_err().to_string();
-        assert!(error.contains(why) && !error.contains("secret words"), "{why}: {error}");
+        let error = logins
+            .finish(uid, &back(&started, more))
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(why) && !error.contains("secret words"),
+            "{why}: {error}"
+        );
         let elsewhere = back(&started, &right).replace("127.0.0.1", "evil.example");
         assert!(logins.finish(1001, &elsewhere).await.is_err());
     }
-    assert!(logins.finish(1001, "http://127.0.0.1:7374/callback").await.is_err());
+    assert!(
+        logins
+            .finish(1001, "http://127.0.0.1:7374/callback")
+            .await
+            .is_err()
+    );
     assert_eq!(world.asked(&url("/token")).len(), 0);
     let started = logins.start(1001, &account, &[]).await.unwrap();
     logins.finish(1001, &back(&started, &right)).await.unwrap();
@@ -320,7 +386,10 @@ async fn a_token_is_renewed_once_however_many_ask() {
     world.then(&url("/token"), 200, token("new", 3600));
     let logins = Logins::default();
     let started = logins.start(1001, &account, &[]).await.unwrap();
-    logins.finish(1001, &back(&started, &[("code", "c")])).await.unwrap();
+    logins
+        .finish(1001, &back(&started, &[("code", "c")]))
+        .await
+        .unwrap();
     let many = (0..10).map(|_| {
         let account = account.clone();
         tokio::spawn(async move { sent(&account).await })
@@ -347,11 +416,10 @@ async fn a_token_is_renewed_once_however_many_ask() {
     assert_eq!(sent(&account).await, "Bearer newer");
     assert_eq!(world.asked(&url("/token")).len(), 3);
 
-    world
-        .answers
-        .lock()
-        .unwrap()
-        .insert(url("/token"), vec![(400, json!({ "error": "invalid_grant" }))]);
+    world.answers.lock().unwrap().insert(
+        url("/token"),
+        vec![(400, json!({ "error": "invalid_grant" }))],
+    );
     let asked = challenge(StatusCode::UNAUTHORIZED, "Bearer", Some("Bearer newer"));
     let error = account.challenged(asked).await.unwrap_err().to_string();
     assert!(error.contains("colibri-mcp login docs"), "{error}");
@@ -365,7 +433,10 @@ async fn more_rights_are_asked_for_beside_those_that_were_given() {
     let account = account(&world, state.path(), settings(), 1001);
     let logins = Logins::default();
     let started = logins.start(1001, &account, &[]).await.unwrap();
-    logins.finish(1001, &back(&started, &[("code", "c")])).await.unwrap();
+    logins
+        .finish(1001, &back(&started, &[("code", "c")]))
+        .await
+        .unwrap();
     let says = "Bearer error=\"insufficient_scope\", scope=\"write\"";
     let asked = challenge(StatusCode::FORBIDDEN, says, Some("Bearer first"));
     let error = account.challenged(asked).await.unwrap_err().to_string();
@@ -408,14 +479,24 @@ async fn what_is_not_safe_is_not_begun() {
             settings(),
             "another resource",
         ),
-        (metadata, resource(SERVER, &[]), settings(), "no authorization server"),
+        (
+            metadata,
+            resource(SERVER, &[]),
+            settings(),
+            "no authorization server",
+        ),
         (
             metadata,
             resource(SERVER, &["http://issuer.example"]),
             settings(),
             "not https",
         ),
-        (metadata, resource(SERVER, &[ISSUER]), named, "the entry names"),
+        (
+            metadata,
+            resource(SERVER, &[ISSUER]),
+            named,
+            "the entry names",
+        ),
         (
             &at_issuer,
             changed("issuer", "https://evil.example".into()),
@@ -529,7 +610,10 @@ async fn machines_prove_themselves_in_the_way_that_the_issuer_takes() {
                     key.public_key_raw(),
                 );
                 verify
-                    .verify(signed.as_bytes(), &URL_SAFE_NO_PAD.decode(parts[2]).unwrap())
+                    .verify(
+                        signed.as_bytes(),
+                        &URL_SAFE_NO_PAD.decode(parts[2]).unwrap(),
+                    )
                     .unwrap();
             }
         }
@@ -566,11 +650,17 @@ async fn an_identity_provider_vouches_for_a_person() {
     };
     let state = tempfile::tempdir().unwrap();
     let account = account(&world, state.path(), settings, 1001);
-    account.vouch(SecretString::from("who I am".to_owned())).await.unwrap();
+    account
+        .vouch(SecretString::from("who I am".to_owned()))
+        .await
+        .unwrap();
     let exchanged = &world.asked("https://login.example/token")[0].fields;
     assert_eq!(exchanged["subject_token"], "who I am");
     assert_eq!(
-        (exchanged["audience"].as_str(), exchanged["resource"].as_str()),
+        (
+            exchanged["audience"].as_str(),
+            exchanged["resource"].as_str()
+        ),
         (ISSUER, SERVER)
     );
     let granted = &world.asked(&url("/token"))[0].fields;
@@ -594,7 +684,10 @@ async fn a_password_that_was_issued_to_us_is_shown_nowhere() {
         // Registered, then found where it is kept.
         let account = account(&world, state.path(), settings(), 1001);
         Logins::default().start(1001, &account, &[]).await.unwrap();
-        assert_eq!(std::mem::take(&mut *world.hidden.lock().unwrap()), ["the password"]);
+        assert_eq!(
+            std::mem::take(&mut *world.hidden.lock().unwrap()),
+            ["the password"]
+        );
     }
     assert_eq!(world.asked(&url("/register")).len(), 1);
 }
@@ -602,15 +695,29 @@ async fn a_password_that_was_issued_to_us_is_shown_nowhere() {
 #[tokio::test]
 async fn a_server_that_others_can_listen_to_gets_no_token() {
     let world = world();
-    let resource = json!({ "resource": "http://server.example/mcp", "authorization_servers": [ISSUER] });
+    let resource =
+        json!({ "resource": "http://server.example/mcp", "authorization_servers": [ISSUER] });
     world.says(
         "http://server.example/.well-known/oauth-protected-resource/mcp",
         resource,
     );
     let state = tempfile::tempdir().unwrap();
-    let account = account_at("http://server.example/mcp", &world, state.path(), settings(), 7);
-    let said = Logins::default().start(7, &account, &[]).await.unwrap_err().to_string();
-    assert!(said.contains("http://server.example/mcp is not https"), "{said}");
+    let account = account_at(
+        "http://server.example/mcp",
+        &world,
+        state.path(),
+        settings(),
+        7,
+    );
+    let said = Logins::default()
+        .start(7, &account, &[])
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        said.contains("http://server.example/mcp is not https"),
+        "{said}"
+    );
     assert!(world.asked.lock().unwrap().is_empty());
 }
 
@@ -622,7 +729,10 @@ async fn who_logs_out_while_a_login_is_renewed_stays_logged_out() {
     let account = account(&world, state.path(), settings(), 7);
     let logins = Logins::default();
     let started = logins.start(7, &account, &[]).await.unwrap();
-    logins.finish(7, &back(&started, &[("code", "c")])).await.unwrap();
+    logins
+        .finish(7, &back(&started, &[("code", "c")]))
+        .await
+        .unwrap();
     let (asked, answer) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     *world.held.lock().unwrap() = Some((asked.clone(), answer.clone()));
     let renewing = {

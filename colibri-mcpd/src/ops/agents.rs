@@ -4,7 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use colibri_api::{AgentEventsRequest, AgentsResponse, OneAgent, SpawnAgentRequest, StopAgentRequest};
+use colibri_api::{
+    AgentEventsRequest, AgentsResponse, OneAgent, SpawnAgentRequest, StopAgentRequest,
+};
 use colibri_protocol::{AnswerBody, RpcError};
 use colibri_wire::json::string;
 use serde::Serialize;
@@ -60,7 +62,9 @@ impl DaemonMethod for SpawnAgent {
 
     fn check(asked: &SpawnAgentRequest) -> Result<(), RpcError> {
         if asked.task.is_some() && asked.prompt.is_some() {
-            return Err(RpcError::invalid_params("params: either task or prompt, not both"));
+            return Err(RpcError::invalid_params(
+                "params: either task or prompt, not both",
+            ));
         }
         Ok(())
     }
@@ -143,7 +147,12 @@ fn wrong(why: String) -> CallOutcome {
     CallOutcome::error(RpcError::invalid_params(why))
 }
 
-async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: SpawnAgentRequest) -> CallOutcome {
+async fn spawn(
+    daemon: &Daemon,
+    call: &Call,
+    caller: &OperatorCaller,
+    asked: SpawnAgentRequest,
+) -> CallOutcome {
     let order = AgentOrder {
         person: call.client.caller,
         operator: caller.operator,
@@ -154,7 +163,11 @@ async fn spawn(daemon: &Daemon, call: &Call, caller: &OperatorCaller, asked: Spa
         (None, Some(prompt)) => AgentWork::Prompt(prompt),
         (None, None) => AgentWork::Next,
     };
-    match daemon.agents.spawn(&asked.agent, order, work, &*daemon.doors).await {
+    match daemon
+        .agents
+        .spawn(&asked.agent, order, work, &*daemon.doors)
+        .await
+    {
         Ok(instance) => told(&OneAgent {
             instance: daemon.agents.view(&instance),
         }),
@@ -175,7 +188,8 @@ async fn open(
         }
         let instance = agents.instance(&session);
         let reader = agents.events_of(&session);
-        let reader = reader.map_err(|error| format!("its events are not kept any more: {error}"))?;
+        let reader =
+            reader.map_err(|error| format!("its events are not kept any more: {error}"))?;
         Ok((instance, reader))
     });
     opened.await.map_err(|error| error.to_string())?
@@ -270,7 +284,10 @@ fn number(line: &[u8]) -> u64 {
         .position(|byte| !byte.is_ascii_digit())
         .unwrap_or_default();
     let digits = std::str::from_utf8(&digits[..end]);
-    digits.ok().and_then(|digits| digits.parse().ok()).unwrap_or_default()
+    digits
+        .ok()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or_default()
 }
 
 /// An event as it is kept, as the notification that tells it: the agent's own line stays as it was written.
@@ -306,7 +323,8 @@ mod tests {
             assert!(!is_read::<SpawnAgent>(wrong), "{wrong}");
         }
         assert!(!is_read::<StopAgent>("{}"));
-        let with_meta = r#"{"id":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
+        let with_meta =
+            r#"{"id":"x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
         assert!(is_read::<StopAgent>(with_meta));
         assert!(!is_read::<AgentEvents>(r#"{"id":"x","from":-1}"#));
     }

@@ -40,7 +40,11 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
         .webhook
         .as_ref()
         .map(|settings| Webhook::open(settings, &secrets));
-    faults.extend(webhook.and_then(Result::err).map(|error| format!("{error:#}")));
+    faults.extend(
+        webhook
+            .and_then(Result::err)
+            .map(|error| format!("{error:#}")),
+    );
     if config.syslog
         && let Err(error) = log::reach_syslogd()
     {
@@ -49,7 +53,9 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
     match SourceMetadata::recall(config).and_then(|sources| sources.read(config)) {
         Ok(SourceFiles { registry, .. }) => {
             tell_entries(config, &registry);
-            if registry.servers.values().any(is_started_by_helper) || registry.agents.values().any(is_jailed) {
+            if registry.servers.values().any(is_started_by_helper)
+                || registry.agents.values().any(is_jailed)
+            {
                 faults.extend(policy_fault(Path::new(FIXED_PATH)));
                 faults.extend(helper_fault(config.priv_mode, Path::new(HELPER)));
             }
@@ -58,7 +64,11 @@ pub(crate) fn configuration(config: &DaemonConfig) -> Result<String, Vec<String>
                 false => format!("{}: {}", config.registry.display(), counted(&registry)),
             };
             let good = format!("{read}, configuration is good");
-            if faults.is_empty() { Ok(good) } else { Err(faults) }
+            if faults.is_empty() {
+                Ok(good)
+            } else {
+                Err(faults)
+            }
         }
         Err(error) => {
             faults.push(format!("{error:#}"));
@@ -78,7 +88,11 @@ fn is_jailed(agent: &RegisteredAgent) -> bool {
 /// Prints the entries of the registry that would not be served, and its oddities.
 fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
     let secrets = SecretStore::beside(&config.registry);
-    for (id, server) in registry.servers.iter().filter(|(_, server)| !server.entry.disabled) {
+    for (id, server) in registry
+        .servers
+        .iter()
+        .filter(|(_, server)| !server.entry.disabled)
+    {
         if let Some(reason) = server.fault() {
             eprintln!("colibri-mcpd: server {id} would be blocked: {reason}");
         } else if let EntryTransport::Stdio(command) = &server.entry.transport
@@ -87,13 +101,18 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
             eprintln!("colibri-mcpd: server {id} would not start: {missing}");
         }
     }
-    for (id, agent) in registry.agents.iter().filter(|(_, agent)| !agent.entry.disabled) {
+    for (id, agent) in registry
+        .agents
+        .iter()
+        .filter(|(_, agent)| !agent.entry.disabled)
+    {
         if let Some(reason) = &agent.refusal {
             eprintln!("colibri-mcpd: agent {id} would not be run: {reason}");
         } else if let Some(missing) = missing(&agent.entry.command, &secrets) {
             eprintln!("colibri-mcpd: agent {id} would not start: {missing}");
         }
-        let unknown = |user: &&String| user.parse::<u32>().is_err() && SystemAccounts.uid(user).is_none();
+        let unknown =
+            |user: &&String| user.parse::<u32>().is_err() && SystemAccounts.uid(user).is_none();
         for user in agent.entry.users.iter().filter(unknown) {
             eprintln!("colibri-mcpd: agent {id}: there is no user {user}, whom its users name");
         }
@@ -103,7 +122,10 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
         eprintln!("colibri-mcpd: {note}");
     }
     let service = SERVICE.registry();
-    if config.registry != service && config.registry == paths::private().registry && service.exists() {
+    if config.registry != service
+        && config.registry == paths::private().registry
+        && service.exists()
+    {
         eprintln!(
             "colibri-mcpd: that is your own; the service's is {}: colibri-mcpd --check --as {DAEMON_USER}",
             service.display()
@@ -127,14 +149,25 @@ fn missing(command: &StdioCommand, secrets: &SecretStore) -> Option<String> {
     if let Some(directory) = command.cwd.as_ref().filter(|directory| !directory.is_dir()) {
         return Some(format!("its cwd {} is no directory", directory.display()));
     }
-    secrets.resolve(&command.env).err().map(|error| error.to_string())
+    secrets
+        .resolve(&command.env)
+        .err()
+        .map(|error| error.to_string())
 }
 
 /// The number of servers and agents, and of those that are not served.
 fn counted(registry: &LoadedRegistry) -> String {
-    let disabled = registry.servers.values().filter(|server| server.entry.disabled).count();
-    let is_blocked = |server: &&RegisteredServer| server.refusal.is_some() || server.contract().is_err();
-    let enabled = registry.servers.values().filter(|server| !server.entry.disabled);
+    let disabled = registry
+        .servers
+        .values()
+        .filter(|server| server.entry.disabled)
+        .count();
+    let is_blocked =
+        |server: &&RegisteredServer| server.refusal.is_some() || server.contract().is_err();
+    let enabled = registry
+        .servers
+        .values()
+        .filter(|server| !server.entry.disabled);
     let blocked = enabled.filter(is_blocked).count();
     let mut text = colibri_text::counted(registry.servers.len() as u64, "server");
     for (count, what) in [(disabled, "disabled"), (blocked, "blocked")] {
@@ -143,7 +176,10 @@ fn counted(registry: &LoadedRegistry) -> String {
         }
     }
     if !registry.agents.is_empty() {
-        text += &format!("; {}", colibri_text::counted(registry.agents.len() as u64, "agent"));
+        text += &format!(
+            "; {}",
+            colibri_text::counted(registry.agents.len() as u64, "agent")
+        );
         let refused = |agent: &&RegisteredAgent| agent.entry.disabled || agent.refusal.is_some();
         let refused = registry.agents.values().filter(refused).count();
         if refused > 0 {
@@ -242,7 +278,11 @@ mod tests {
         assert_eq!(policy_fault(&registry), None);
 
         let helper = directory.path().join("helper");
-        assert!(helper_fault(PrivMode::Sudo, &helper).unwrap().contains("install"));
+        assert!(
+            helper_fault(PrivMode::Sudo, &helper)
+                .unwrap()
+                .contains("install")
+        );
         std::fs::write(&helper, "").unwrap();
         for (mode, good) in [
             (0o4555, false),
@@ -252,7 +292,9 @@ mod tests {
             std::fs::set_permissions(&helper, std::fs::Permissions::from_mode(mode)).unwrap();
             let fault = helper_fault(PrivMode::Helper, &helper);
             assert_eq!(fault.is_none(), good, "{fault:?}");
-            assert!(fault.is_none_or(|fault| fault.contains(&format!("{mode:04o}")) && fault.contains("4550")));
+            assert!(fault.is_none_or(
+                |fault| fault.contains(&format!("{mode:04o}")) && fault.contains("4550")
+            ));
             // The others come with root already.
             assert_eq!(helper_fault(PrivMode::Sudo, &helper), None);
         }

@@ -47,7 +47,9 @@ impl DaemonMethod for ShowCosts {
                 drop(slot);
                 match told {
                     Ok(costs) => CallOutcome::result(costs),
-                    Err(why) => CallOutcome::Failed(Failure::new(Code::Internal, format!("{why:#}"))),
+                    Err(why) => {
+                        CallOutcome::Failed(Failure::new(Code::Internal, format!("{why:#}")))
+                    }
                 }
             });
         });

@@ -27,7 +27,9 @@ impl DaemonMethod for CreateTaskMethod {
     type Parameters = Map<String, Value>;
 
     fn check(arguments: &Self::Parameters) -> Result<(), RpcError> {
-        arguments.get(MAY).map_or(Ok(()), |given| may::read(given).map(drop))
+        arguments
+            .get(MAY)
+            .map_or(Ok(()), |given| may::read(given).map(drop))
     }
 
     fn start(mut arguments: Self::Parameters, request: MethodCall) {
@@ -37,7 +39,11 @@ impl DaemonMethod for CreateTaskMethod {
                 let awaited = request.daemon.discover_ungated(&request.call);
                 request.daemon.host.discovered(awaited).await;
             }
-            let slot = request.daemon.tools.of(request.call.client.caller.uid, None).await;
+            let slot = request
+                .daemon
+                .tools
+                .of(request.call.client.caller.uid, None)
+                .await;
             request.finish_blocking(move |daemon, call| {
                 let actor = TaskActor::of(daemon, &call.client);
                 let share = |name: &str| actor.share(daemon, name);
@@ -54,12 +60,20 @@ impl DaemonMethod for CreateTaskMethod {
                         by_person: true,
                         tainted: false,
                     };
-                    builtin::create_task(&daemon.board, actor.doer(), Some(arguments.as_bytes()), &share, limits)
-                        .map_err(CallOutcome::Failed)
+                    builtin::create_task(
+                        &daemon.board,
+                        actor.doer(),
+                        Some(arguments.as_bytes()),
+                        &share,
+                        limits,
+                    )
+                    .map_err(CallOutcome::Failed)
                 });
                 drop(slot);
                 match created {
-                    Ok(task) => CallOutcome::result(json!(CreatedTask { task }).to_string().into_bytes()),
+                    Ok(task) => {
+                        CallOutcome::result(json!(CreatedTask { task }).to_string().into_bytes())
+                    }
                     Err(outcome) => outcome,
                 }
             });

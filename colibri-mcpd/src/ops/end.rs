@@ -22,9 +22,12 @@ impl DaemonMethod for EndMethod {
         let refusal = match check_operator(&daemon, &request.call.client) {
             Err(failure) => Some(failure),
             Ok(_) if daemon.config.consent.is_none() => Some(
-                Failure::new(Code::PolicyDenied, "this daemon is a service, and no client ends it")
-                    .by_rule("private")
-                    .advising("stop the service"),
+                Failure::new(
+                    Code::PolicyDenied,
+                    "this daemon is a service, and no client ends it",
+                )
+                .by_rule("private")
+                .advising("stop the service"),
             ),
             Ok(_) => None,
         };

@@ -61,7 +61,11 @@ struct EnvelopeSummary<'a> {
 impl Describer {
     /// A describer for the watch whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
     /// calls in flight when it begins, by process and number.
-    pub(super) fn new(watch: &str, most: usize, asked: impl IntoIterator<Item = ((u64, u64), TapCaller)>) -> Describer {
+    pub(super) fn new(
+        watch: &str,
+        most: usize,
+        asked: impl IntoIterator<Item = ((u64, u64), TapCaller)>,
+    ) -> Describer {
         let mut describer = Describer {
             watch: raw(watch),
             most,
@@ -93,7 +97,9 @@ impl Describer {
                 self.remember((seen.process, number), known.clone());
                 Some(known)
             }
-            (None, Some(number)) if told.kind == "request" && seen.direction == Direction::ToServer => {
+            (None, Some(number))
+                if told.kind == "request" && seen.direction == Direction::ToServer =>
+            {
                 let known = TappedCall {
                     client: None,
                     method: method.clone().unwrap_or_default(),
@@ -105,9 +111,12 @@ impl Describer {
             (None, Some(number)) if matches!(told.kind, "result" | "error") => {
                 // What the daemon answers to a server has the server's id, not ours.
                 let ours = seen.direction == Direction::FromServer;
-                ours.then(|| self.calls.remove(&(seen.process, number))).flatten()
+                ours.then(|| self.calls.remove(&(seen.process, number)))
+                    .flatten()
             }
-            (None, Some(number)) if told.kind == "notification" => self.calls.get(&(seen.process, number)).cloned(),
+            (None, Some(number)) if told.kind == "notification" => {
+                self.calls.get(&(seen.process, number)).cloned()
+            }
             _ => None,
         };
         let id = match (told.id, told.number) {
@@ -251,7 +260,10 @@ fn hide(edits: &mut Edits, json: Json<'_>, depth: usize, level: usize) {
         }
         JsonKind::Object => {
             for member in json.members() {
-                let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
+                let key = member
+                    .key
+                    .as_str()
+                    .unwrap_or_else(|| member.key.text().into());
                 if key != PROGRESS_TOKEN && sounds_secret(&key) {
                     edits.replace(member.value.span(), string(REDACTED));
                 } else {
@@ -361,7 +373,10 @@ mod tests {
     }
 
     fn from_server(frame: &str) -> Value {
-        show(&mut describer(), seen(Direction::FromServer, frame.as_bytes()))
+        show(
+            &mut describer(),
+            seen(Direction::FromServer, frame.as_bytes()),
+        )
     }
 
     #[test]
@@ -378,19 +393,34 @@ mod tests {
             (&sent["id"], &sent["client"], &sent["tool"]),
             (&json!(12), &client, &json!("echo"))
         );
-        assert!(sent["frame"].as_str().unwrap().contains("\"progressToken\":12"));
+        assert!(
+            sent["frame"]
+                .as_str()
+                .unwrap()
+                .contains("\"progressToken\":12")
+        );
         for frame in [
             r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":12,"progress":1}}"#,
             r#"{"jsonrpc":"2.0","id":12,"result":{}}"#,
         ] {
-            let shown = show(&mut describer, seen(Direction::FromServer, frame.as_bytes()));
-            assert_eq!((&shown["id"], &shown["client"]), (&json!(12), &client), "{shown}");
+            let shown = show(
+                &mut describer,
+                seen(Direction::FromServer, frame.as_bytes()),
+            );
+            assert_eq!(
+                (&shown["id"], &shown["client"]),
+                (&json!(12), &client),
+                "{shown}"
+            );
             assert_eq!(shown["tool"], "echo");
         }
         // Answered once; and another process has other calls.
         let again = show(
             &mut describer,
-            seen(Direction::FromServer, br#"{"jsonrpc":"2.0","id":12,"result":{}}"#),
+            seen(
+                Direction::FromServer,
+                br#"{"jsonrpc":"2.0","id":12,"result":{}}"#,
+            ),
         );
         assert_eq!(again["client"], Value::Null);
     }
@@ -407,7 +437,10 @@ mod tests {
         );
         let shown = show(
             &mut describer,
-            seen(Direction::FromServer, br#"{"jsonrpc":"2.0","id":1,"result":{}}"#),
+            seen(
+                Direction::FromServer,
+                br#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
+            ),
         );
         assert_eq!(
             (&shown["method"], &shown["client"]),
@@ -420,7 +453,10 @@ mod tests {
         let mut describer = Describer::new("1", SHORT, [((3, 5), asker("9"))]);
         let shown = show(
             &mut describer,
-            seen(Direction::FromServer, br#"{"jsonrpc":"2.0","id":5,"result":{}}"#),
+            seen(
+                Direction::FromServer,
+                br#"{"jsonrpc":"2.0","id":5,"result":{}}"#,
+            ),
         );
         assert_eq!(shown["client"]["id"], 9);
     }
@@ -455,7 +491,10 @@ mod tests {
             shown["frame"],
             "\\u001b]0;title\\u0007\\u009b2J \\u202eabc\\udb40\\udc41\\u0009x\\u000d"
         );
-        assert_eq!((&shown["kind"], &shown["cut"]), (&json!("not JSON"), &json!(false)));
+        assert_eq!(
+            (&shown["kind"], &shown["cut"]),
+            (&json!("not JSON"), &json!(false))
+        );
         let shown = from_server("{\"jsonrpc\":\"2.0\",\"method\":\"\u{202e}\u{9b}31m\"}");
         assert_eq!(shown["method"], "\\u202e\\u009b31m");
         let shown = show(&mut describer(), seen(Direction::FromServer, b"\xff\xfe{"));
@@ -469,7 +508,10 @@ mod tests {
             "i".repeat(10_000)
         );
         let shown = from_server(&long);
-        assert_eq!((&shown["cut"], &shown["length"]), (&json!(true), &json!(long.len())));
+        assert_eq!(
+            (&shown["cut"], &shown["length"]),
+            (&json!(true), &json!(long.len()))
+        );
         assert!(shown["frame"].as_str().unwrap().len() <= SHORT);
         assert_eq!(shown["id"], "[an id of 10002 bytes]");
         let mut unread = seen(Direction::FromServer, b"");
@@ -484,7 +526,9 @@ mod tests {
     #[test]
     fn deep_nesting_is_no_trouble() {
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        let frame = from_server(&format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{deep}}}"));
+        let frame = from_server(&format!(
+            "{{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{deep}}}"
+        ));
         assert!(frame["frame"].as_str().unwrap().contains("nested too deep"));
     }
 

@@ -51,10 +51,20 @@ pub(super) fn start(
 
 /// Acknowledges the subscription, and keeps the call open: every list, and the resources of servers that it may read
 /// and whose server takes the subscription.
-fn begin(daemon: &Arc<Daemon>, chain: &Arc<Chain>, mut call: Box<Call>, id: &RequestId, filter: &SubscriptionFilter) {
+fn begin(
+    daemon: &Arc<Daemon>,
+    chain: &Arc<Chain>,
+    mut call: Box<Call>,
+    id: &RequestId,
+    filter: &SubscriptionFilter,
+) {
     let asked = resources(daemon, chain, &mut call, filter);
     let tasks = tasks(daemon, &call, filter);
-    let (client, text, log_level) = (call.client.clone(), Box::<str>::from(call.id_text()), call.log_level());
+    let (client, text, log_level) = (
+        call.client.clone(),
+        Box::<str>::from(call.id_text()),
+        call.log_level(),
+    );
     let lists = SubscriptionFilter {
         uris: Vec::new(),
         tasks_told: Vec::new(),
@@ -91,7 +101,9 @@ impl Listen {
     /// It is acknowledged and there, unless it has ended already: the end is the last that is told of it.
     fn take_place(self, honoured: SubscriptionFilter, lasting: Vec<SubscriptionGuard>) -> bool {
         self.held.while_held(|| {
-            self.client.outbox.push(&acknowledged(&self.text, &honoured));
+            self.client
+                .outbox
+                .push(&acknowledged(&self.text, &honoured));
             self.client
                 .listens(self.id, self.text, (honoured, self.log_level), lasting);
         })
@@ -154,11 +166,18 @@ struct ProcessTasks {
 /// The tasks of a filter that are the client's, by the processes that have them. Who does not declare the extension has
 /// none.
 fn tasks(daemon: &Daemon, call: &Call, filter: &SubscriptionFilter) -> Vec<ProcessTasks> {
-    let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
+    let params = call
+        .parts
+        .params
+        .clone()
+        .and_then(|at| Json::part(&call.frame, at));
     let mut tasks: BTreeMap<u64, ProcessTasks> = BTreeMap::new();
     let rights = daemon.chain.rules.rights(&call.client);
     for shown in filter.tasks_told.iter().filter(|_| is_declared(params)) {
-        if let Some((process, own)) = daemon.host.open_task(call.client.caller.uid, shown, &rights) {
+        if let Some((process, own)) = daemon
+            .host
+            .open_task(call.client.caller.uid, shown, &rights)
+        {
             let of = tasks.entry(process.number).or_insert_with(|| ProcessTasks {
                 process,
                 ids: BTreeMap::new(),
@@ -190,7 +209,10 @@ fn resources(
         };
         call.target = target;
         let is_allowed = validate(&chain.rules, &rights, call).is_ok();
-        let Some(server) = servers.get(&*call.target.description().server).filter(|_| is_allowed) else {
+        let Some(server) = servers
+            .get(&*call.target.description().server)
+            .filter(|_| is_allowed)
+        else {
             continue;
         };
         let own = own_uri(&*call.target, shown);

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest};
+use colibri_api::{
+    LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest,
+};
 use serde::Serialize;
 use tracing::info;
 
@@ -89,15 +91,25 @@ fn finish_request(request: MethodCall, done: Result<impl Serialize, LoginRefusal
 }
 
 /// The account of a caller at a server. One that serves everybody is the operators'.
-fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServer>, Arc<OauthAccount>), LoginRefusal> {
+fn account(
+    daemon: &Daemon,
+    client: &Client,
+    id: &str,
+) -> Result<(Arc<HostedServer>, Arc<OauthAccount>), LoginRefusal> {
     let servers = daemon.host.servers();
     let rights = daemon.chain.rules.rights(client);
     let Some(server) = servers.get(id).filter(|_| rights.sees_any(id)) else {
         let id = brief(id, 64);
-        return Err(anyhow!("there is no server \"{id}\": colibri-mcp status shows those there are").into());
+        return Err(anyhow!(
+            "there is no server \"{id}\": colibri-mcp status shows those there are"
+        )
+        .into());
     };
     let Some(account) = server.account(client.caller.uid) else {
-        return Err(anyhow!("{id} is no server to log in to: it has a command, or headers with Authorization").into());
+        return Err(anyhow!(
+            "{id} is no server to log in to: it has a command, or headers with Authorization"
+        )
+        .into());
     };
     if account.owner() == TokenOwner::Everybody {
         check_operator(daemon, client).map_err(LoginRefusal::Policy)?;
@@ -105,7 +117,11 @@ fn account(daemon: &Daemon, client: &Client, id: &str) -> Result<(Arc<HostedServ
     Ok((server.clone(), account))
 }
 
-async fn start(daemon: &Daemon, call: &Call, asked: LoginStartRequest) -> Result<LoginStep, LoginRefusal> {
+async fn start(
+    daemon: &Daemon,
+    call: &Call,
+    asked: LoginStartRequest,
+) -> Result<LoginStep, LoginRefusal> {
     let (server, account) = account(daemon, &call.client, &asked.server)?;
     if let Some(token) = asked.id_token {
         let done = account.vouch(token.into()).await?;
@@ -125,7 +141,10 @@ async fn start(daemon: &Daemon, call: &Call, asked: LoginStartRequest) -> Result
 }
 
 async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn, LoginRefusal> {
-    let done = daemon.logins.finish(call.client.caller.uid, address).await?;
+    let done = daemon
+        .logins
+        .finish(call.client.caller.uid, address)
+        .await?;
     if let Some(server) = daemon.host.servers().get(&done.server) {
         // What failed for want of a login is tried again.
         server.reset();

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use colibri_api::{MayPattern, ProposeMayRequest, ProposeMayResponse, ProposedTool, first_sentence};
+use colibri_api::{
+    MayPattern, ProposeMayRequest, ProposeMayResponse, ProposedTool, first_sentence,
+};
 use colibri_json::Document;
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 use serde_json::{Value, json};
@@ -43,8 +45,14 @@ impl DaemonMethod for ProposeMay {
     fn start(asked: Self::Parameters, request: MethodCall) {
         tokio::spawn(async move {
             let daemon = request.daemon.clone();
-            daemon.host.discovered(daemon.discover_ungated(&request.call)).await;
-            let slot = daemon.searches.of(request.call.client.caller.uid, None).await;
+            daemon
+                .host
+                .discovered(daemon.discover_ungated(&request.call))
+                .await;
+            let slot = daemon
+                .searches
+                .of(request.call.client.caller.uid, None)
+                .await;
             request.finish_blocking(move |daemon, call| {
                 let facts = CallerFacts::new(daemon.clone(), call.client.clone());
                 let proposed = propose(&facts, &asked.text);
@@ -92,19 +100,28 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
         let near = near
             .map(|near| format!("; did you mean \"{near}\"?"))
             .unwrap_or_default();
-        let unseen: Vec<String> = facts.unseen().into_iter().map(|unseen| unseen.server).collect();
+        let unseen: Vec<String> = facts
+            .unseen()
+            .into_iter()
+            .map(|unseen| unseen.server)
+            .collect();
         let unseen = match unseen.is_empty() {
             true => String::new(),
             false => format!(" (the tools of {} are not known yet)", unseen.join(", ")),
         };
         let why = format!("may: \"{pattern}\" fits no tool that you may call{unseen}{near}");
-        return Err(Failure::new(Code::NoSuchTool, why).advising("colibri-mcp tools shows the tools that there are"));
+        return Err(Failure::new(Code::NoSuchTool, why)
+            .advising("colibri-mcp tools shows the tools that there are"));
     }
     for pattern in may.patterns() {
         let one = MayList::new(vec![pattern.clone()]);
         let wider = |what: &str, whose: &str| {
-            let why = format!("may: \"{}\" is wider than your rights: {what} {whose}", pattern.tool());
-            Failure::new(Code::PolicyDenied, why).advising("name only tools that you may call yourself")
+            let why = format!(
+                "may: \"{}\" is wider than your rights: {what} {whose}",
+                pattern.tool()
+            );
+            Failure::new(Code::PolicyDenied, why)
+                .advising("name only tools that you may call yourself")
         };
         for item in &seen {
             let (server, own) = (&item.server.spec.id, &*item.own);
@@ -122,13 +139,22 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
                 .as_ref()
                 .is_some_and(|contract| !contract.may_change(server, own))
             {
-                return Err(wider(&name(item), "is not what the contract of its server allows"));
+                return Err(wider(
+                    &name(item),
+                    "is not what the contract of its server allows",
+                ));
             }
         }
         // They are not named to those from whom policy hides them.
-        let mut hidden = facts.table().offered(Feature::Tool).filter(|item| !facts.sees(item));
+        let mut hidden = facts
+            .table()
+            .offered(Feature::Tool)
+            .filter(|item| !facts.sees(item));
         if hidden.any(|item| one.names(&item.server.spec.id, &item.own)) {
-            return Err(wider("it fits tools", "that the client policy does not let you call"));
+            return Err(wider(
+                "it fits tools",
+                "that the client policy does not let you call",
+            ));
         }
     }
     Ok(may.patterns().to_vec())
@@ -137,7 +163,8 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
 /// The tools that change something and do what a text says, the best of each kind of action in each sentence: of several
 /// that do it, those alone whose names say to what, if the sentence has that word.
 fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failure> {
-    let changes = |item: &Arc<Item>| facts.is_usable(item) && !CallTarget::description(&**item).reads;
+    let changes =
+        |item: &Arc<Item>| facts.is_usable(item) && !CallTarget::description(&**item).reads;
     let mut tools: Vec<Arc<Item>> = Vec::new();
     for sentence in sentences(text).take(MAX_SENTENCES) {
         let said = word_forms(sentence);
@@ -148,15 +175,25 @@ fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failur
             // Whoever says pay may mean a tool that sends.
             let found = facts.search(&format!("{group} {sentence}"))?;
             let does = |item: &&Arc<Item>| {
-                first_word(&item.own).is_some_and(|first| group.split(' ').any(|word| word == first))
+                first_word(&item.own)
+                    .is_some_and(|first| group.split(' ').any(|word| word == first))
             };
-            let mut able: Vec<_> = found.iter().filter(|item| changes(item)).filter(does).collect();
-            let is_named = |item: &&Arc<Item>| object_words(&item.own).iter().any(|word| said.contains(word));
+            let mut able: Vec<_> = found
+                .iter()
+                .filter(|item| changes(item))
+                .filter(does)
+                .collect();
+            let is_named = |item: &&Arc<Item>| {
+                object_words(&item.own)
+                    .iter()
+                    .any(|word| said.contains(word))
+            };
             if able.iter().any(is_named) {
                 able.retain(is_named);
             }
             for item in able.into_iter().take(OF_ACTION) {
-                if tools.len() < MAX_PROPOSED && !tools.iter().any(|known| Arc::ptr_eq(known, item)) {
+                if tools.len() < MAX_PROPOSED && !tools.iter().any(|known| Arc::ptr_eq(known, item))
+                {
                     tools.push(item.clone());
                 }
             }
@@ -202,8 +239,7 @@ mod tests {
 
     #[test]
     fn a_mark_within_a_word_ends_no_sentence() {
-        let text =
-            "Add it to the file 'list of 1.5.docx', then open www.a.example. Is it done? Tell bob@b.example\nnow";
+        let text = "Add it to the file 'list of 1.5.docx', then open www.a.example. Is it done? Tell bob@b.example\nnow";
         let found: Vec<&str> = sentences(text).map(str::trim).collect();
         let first = "Add it to the file 'list of 1.5.docx', then open www.a.example.";
         assert_eq!(found, [first, "Is it done?", "Tell bob@b.example", "now"]);

@@ -83,7 +83,10 @@ impl MethodCall {
     }
 
     /// Answers on a thread that may read files and wait for the disk.
-    pub(super) fn finish_blocking(self, answer: impl FnOnce(&Arc<Daemon>, &Call) -> CallOutcome + Send + 'static) {
+    pub(super) fn finish_blocking(
+        self,
+        answer: impl FnOnce(&Arc<Daemon>, &Call) -> CallOutcome + Send + 'static,
+    ) {
         tokio::task::spawn_blocking(move || {
             let outcome = answer(&self.daemon, &self.call);
             self.finish(outcome);
@@ -95,9 +98,12 @@ impl MethodCall {
 ///
 /// # Errors
 /// -32602, with the first fault.
-pub(super) fn read_parameters<M: DaemonMethod>(params: Option<Json<'_>>) -> Result<M::Parameters, RpcError> {
-    let wrong =
-        |error: serde_json::Error| RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200)));
+pub(super) fn read_parameters<M: DaemonMethod>(
+    params: Option<Json<'_>>,
+) -> Result<M::Parameters, RpcError> {
+    let wrong = |error: serde_json::Error| {
+        RpcError::invalid_params(format!("params: {}", brief(&error.to_string(), 200)))
+    };
     let text = params.map_or("{}", |params| params.text());
     let parameters = if M::STRICT {
         let mut members: Map<String, Value> = serde_json::from_str(text).map_err(wrong)?;
@@ -120,7 +126,8 @@ pub(super) fn check_operator(daemon: &Daemon, client: &Client) -> Result<Arc<Rig
         return Ok(rights);
     }
     let clients = daemon.config.clients.display();
-    let why = format!("this method is for operators: root, and who has \"operator\": true in {clients}");
+    let why =
+        format!("this method is for operators: root, and who has \"operator\": true in {clients}");
     Err(Failure::new(Code::PolicyDenied, why)
         .by_rule(format!("{clients}: operator"))
         .advising("ask an operator, or root, to do it"))

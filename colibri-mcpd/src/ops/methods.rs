@@ -1,7 +1,9 @@
 //! The table of the daemon's methods beyond MCP's.
 
 use super::method::{MethodEntry, MethodWork};
-use super::{agents, costs, create_task, end, login, may, operator, overview, pins, servers, watch};
+use super::{
+    agents, costs, create_task, end, login, may, operator, overview, pins, servers, watch,
+};
 use colibri_protocol::{RpcError, Version};
 use colibri_wire::Json;
 
@@ -35,7 +37,10 @@ const METHODS: &[MethodEntry] = &[
 ///
 /// # Errors
 /// -32601 for a method that there is not, -32602 for parameters that are not as they must be.
-pub(crate) fn prepare(name: &str, params: Option<Json<'_>>) -> Result<(&'static MethodEntry, MethodWork), RpcError> {
+pub(crate) fn prepare(
+    name: &str,
+    params: Option<Json<'_>>,
+) -> Result<(&'static MethodEntry, MethodWork), RpcError> {
     let entry = METHODS.iter().find(|entry| entry.name == name);
     let entry = entry.ok_or_else(|| RpcError::method_not_found(name, Version::LATEST))?;
     Ok((entry, (entry.prepare)(params)?))

@@ -22,7 +22,9 @@ use super::overview;
 use crate::board::TaskCounters;
 use crate::daemon::Daemon;
 use crate::ledger::Totals;
-use colibri_api::{AgentState, CostSum, Overview, OverviewServer, ServerState as State, TaskStatus};
+use colibri_api::{
+    AgentState, CostSum, Overview, OverviewServer, ServerState as State, TaskStatus,
+};
 
 /// Readers that are served at one time; further ones are only closed.
 const MAX_READERS: usize = 16;
@@ -42,7 +44,10 @@ pub(crate) async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &A
     loop {
         let stream = next().await;
         let Ok(place) = places.clone().try_acquire_owned() else {
-            warn!(limit = MAX_READERS, "too many readers of metrics: one is turned away");
+            warn!(
+                limit = MAX_READERS,
+                "too many readers of metrics: one is turned away"
+            );
             continue;
         };
         let daemon = daemon.clone();
@@ -71,7 +76,11 @@ async fn answer(daemon: Arc<Daemon>, mut stream: UnixStream) -> io::Result<()> {
     // Silence is no error: who just connects gets the text.
     timeout(SILENCE, begin).await.unwrap_or(Ok(()))?;
     let http = request.starts_with(GET);
-    while http && !ended && request.len() <= MAX_REQUEST && !request.windows(4).any(|end| end == b"\r\n\r\n") {
+    while http
+        && !ended
+        && request.len() <= MAX_REQUEST
+        && !request.windows(4).any(|end| end == b"\r\n\r\n")
+    {
         ended = stream.read_buf(&mut request).await? == 0;
     }
     // The trail's state is behind a lock that a slow disk may hold: not on a thread that serves clients.
@@ -140,14 +149,16 @@ impl MetricsSnapshot {
     fn calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let servers = &self.overview.servers;
         let help = "Finished calls.";
-        let mut family = encoder.encode_descriptor("colibri_calls", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_calls", help, None, MetricType::Counter)?;
         for server in servers {
             family
                 .encode_family(&[("server", &*server.id)])?
                 .encode_counter::<NoLabelSet, _, u64>(&server.calls.finished, None)?;
         }
         let help = "Failed calls, by code.";
-        let mut family = encoder.encode_descriptor("colibri_call_errors", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_call_errors", help, None, MetricType::Counter)?;
         for server in servers {
             for (code, count) in &server.calls.errors {
                 family
@@ -156,22 +167,28 @@ impl MetricsSnapshot {
             }
         }
         let help = "Answers of servers that nobody waited for: late, a second time, or to nothing that was asked.";
-        let mut family = encoder.encode_descriptor("colibri_stray_answers", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_stray_answers", help, None, MetricType::Counter)?;
         for server in servers {
             family
                 .encode_family(&[("server", &*server.id)])?
                 .encode_counter::<NoLabelSet, _, u64>(&server.calls.strays, None)?;
         }
         let help = "Requests of servers that went to clients: elicitation, sampling, roots.";
-        let mut family = encoder.encode_descriptor("colibri_asked", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_asked", help, None, MetricType::Counter)?;
         for server in servers {
             family
                 .encode_family(&[("server", &*server.id)])?
                 .encode_counter::<NoLabelSet, _, u64>(&server.calls.asked, None)?;
         }
         let help = "Time from a call's arrival to its answer.";
-        let mut family =
-            encoder.encode_descriptor("colibri_call_duration_seconds", help, None, MetricType::Histogram)?;
+        let mut family = encoder.encode_descriptor(
+            "colibri_call_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
         for OverviewServer { id, calls, .. } in servers {
             let buckets = calls.buckets.iter();
             let buckets: Vec<_> = buckets
@@ -186,19 +203,25 @@ impl MetricsSnapshot {
 
     fn states(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "1 for the state that a server is in.";
-        let mut family = encoder.encode_descriptor("colibri_server_state", help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_server_state", help, None, MetricType::Gauge)?;
         for OverviewServer { id, state, .. } in &self.overview.servers {
             let Some(state) = state else { continue };
             for other in State::ALL {
                 family
-                    .encode_family(&[("server", &**id), ("state", &other.name().replace(' ', "_"))])?
+                    .encode_family(&[
+                        ("server", &**id),
+                        ("state", &other.name().replace(' ', "_")),
+                    ])?
                     .encode_gauge(&u64::from(other == *state))?;
             }
         }
         let gauges: [Gauge<OfServer>; 3] = [
-            ("colibri_server_processes", "Processes that take calls.", |server| {
-                server.processes
-            }),
+            (
+                "colibri_server_processes",
+                "Processes that take calls.",
+                |server| server.processes,
+            ),
             (
                 "colibri_server_calls_in_flight",
                 "Calls sent and not answered.",
@@ -212,7 +235,12 @@ impl MetricsSnapshot {
         ];
         for (name, help, value) in gauges {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for server in self.overview.servers.iter().filter(|server| server.state.is_some()) {
+            for server in self
+                .overview
+                .servers
+                .iter()
+                .filter(|server| server.state.is_some())
+            {
                 family
                     .encode_family(&[("server", &*server.id)])?
                     .encode_gauge(&value(server))?;
@@ -223,17 +251,21 @@ impl MetricsSnapshot {
 
     fn agents(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Instances of agents that run, by what they do.";
-        let mut family = encoder.encode_descriptor("colibri_agents", help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_agents", help, None, MetricType::Gauge)?;
         for state in AgentState::ALL {
             let count = self.agents.get(&state).copied().unwrap_or_default();
-            family.encode_family(&[("state", state.name())])?.encode_gauge(&count)?;
+            family
+                .encode_family(&[("state", state.name())])?
+                .encode_gauge(&count)?;
         }
         Ok(())
     }
 
     fn tasks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Tasks, by status.";
-        let mut family = encoder.encode_descriptor("colibri_tasks", help, None, MetricType::Gauge)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_tasks", help, None, MetricType::Gauge)?;
         for (status, count) in self.tasks.iter().flatten() {
             family
                 .encode_family(&[("status", status.name())])?
@@ -245,7 +277,11 @@ impl MetricsSnapshot {
             requeues,
         } = self.taken;
         let counters = [
-            ("colibri_task_claims", "Claims of tasks since the start.", claims),
+            (
+                "colibri_task_claims",
+                "Claims of tasks since the start.",
+                claims,
+            ),
             (
                 "colibri_task_claims_of_others",
                 "Claims of tasks that another user created and shared, since the start.",
@@ -267,8 +303,12 @@ impl MetricsSnapshot {
 
     fn costs(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let counters: [Gauge<OfCost>; 3] = [
-            ("colibri_request_bytes", "Bytes of requests.", |cost| cost.bytes_in),
-            ("colibri_answer_bytes", "Bytes of answers.", |cost| cost.bytes_out),
+            ("colibri_request_bytes", "Bytes of requests.", |cost| {
+                cost.bytes_in
+            }),
+            ("colibri_answer_bytes", "Bytes of answers.", |cost| {
+                cost.bytes_out
+            }),
             ("colibri_listed_bytes", "Bytes of tools in lists.", |cost| {
                 cost.listed_bytes
             }),
@@ -282,7 +322,8 @@ impl MetricsSnapshot {
             }
         }
         let help = "Tokens of agents' models.";
-        let mut family = encoder.encode_descriptor("colibri_model_tokens", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("colibri_model_tokens", help, None, MetricType::Counter)?;
         for (agent, cost) in &self.costs.agents {
             for (direction, tokens) in [("in", cost.tokens_in), ("out", cost.tokens_out)] {
                 family
@@ -297,7 +338,11 @@ impl MetricsSnapshot {
     fn gauges(&self) -> Vec<Gauge<u64>> {
         let all = &self.overview;
         let mut gauges = vec![
-            ("colibri_uptime_seconds", "Time since the daemon started.", all.uptime_s),
+            (
+                "colibri_uptime_seconds",
+                "Time since the daemon started.",
+                all.uptime_s,
+            ),
             ("colibri_clients", "Connected clients.", all.clients),
             (
                 "colibri_calls_in_flight",
@@ -323,7 +368,11 @@ impl MetricsSnapshot {
         if let Some(trail) = &all.trail {
             let failing = "1 while records cannot be written and calls are refused.";
             gauges.extend([
-                ("colibri_trail_records", "Records of the trail.", trail.records),
+                (
+                    "colibri_trail_records",
+                    "Records of the trail.",
+                    trail.records,
+                ),
                 (
                     "colibri_trail_synced_records",
                     "Records that are on the disk.",
@@ -334,7 +383,11 @@ impl MetricsSnapshot {
                     "Records that a witness vouches for.",
                     trail.witnessed,
                 ),
-                ("colibri_trail_failing", failing, u64::from(trail.failing.is_some())),
+                (
+                    "colibri_trail_failing",
+                    failing,
+                    u64::from(trail.failing.is_some()),
+                ),
             ]);
         }
         gauges

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use colibri_api::{
-    ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, ReloadResponse, RestartRequest,
-    RestartResponse,
+    ApprovalsResponse, BlockedServer, DecisionRequest, DecisionResponse, ReloadResponse,
+    RestartRequest, RestartResponse,
 };
 use serde::Serialize;
 use serde::de::IgnoredAny;
@@ -39,7 +39,11 @@ impl DaemonMethod for Approvals {
 pub(super) struct DecideMethod<const APPROVE: bool>;
 
 impl<const APPROVE: bool> DaemonMethod for DecideMethod<APPROVE> {
-    const NAME: &'static str = if APPROVE { "colibri/approve" } else { "colibri/deny" };
+    const NAME: &'static str = if APPROVE {
+        "colibri/approve"
+    } else {
+        "colibri/deny"
+    };
     type Parameters = DecisionRequest;
 
     fn start(asked: DecisionRequest, request: MethodCall) {
@@ -58,7 +62,10 @@ impl DaemonMethod for Reload {
 
     fn start(_: IgnoredAny, request: MethodCall) {
         answer_operator(request, move |daemon, _| {
-            let ReloadOutcome { blocked, limits_wait } = reload(daemon)?;
+            let ReloadOutcome {
+                blocked,
+                limits_wait,
+            } = reload(daemon)?;
             let blocked = blocked.into_iter();
             json(&ReloadResponse {
                 reloaded: true,
@@ -118,9 +125,17 @@ pub(super) fn json(answer: &impl Serialize) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Decides about a waiting call.
-fn decide(daemon: &Daemon, id: &str, approve: bool, operator: &Operator) -> anyhow::Result<Vec<u8>> {
+fn decide(
+    daemon: &Daemon,
+    id: &str,
+    approve: bool,
+    operator: &Operator,
+) -> anyhow::Result<Vec<u8>> {
     let by = operator.uid;
-    let decided = daemon.chain.approvals.decide(id, approve, by, operator.self_approve);
+    let decided = daemon
+        .chain
+        .approvals
+        .decide(id, approve, by, operator.self_approve);
     let pending = decided?;
     let event = TrailEvent::Approval {
         approval: &pending.id,
@@ -145,7 +160,11 @@ fn restart(daemon: &Daemon, server: &str, by: u32) -> anyhow::Result<Vec<u8>> {
     let known = servers.get(server).with_context(|| no_server(server))?;
     let ended = known.restart() as u64;
     info!(server, by, ended, "restarted");
-    if let Err(error) = daemon.chain.recorder.event(TrailEvent::Restarted { server, ended, by }) {
+    if let Err(error) = daemon
+        .chain
+        .recorder
+        .event(TrailEvent::Restarted { server, ended, by })
+    {
         error!("a restart was not recorded: {error}");
     }
     json(&RestartResponse {

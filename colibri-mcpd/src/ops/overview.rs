@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use colibri_api::{CallCounts, CostDay, Overview, OverviewRequest, OverviewServer, Spender, TrailFacts, TrailRow};
+use colibri_api::{
+    CallCounts, CostDay, Overview, OverviewRequest, OverviewServer, Spender, TrailFacts, TrailRow,
+};
 
 use serde_json::json;
 
@@ -37,7 +39,9 @@ impl DaemonMethod for OverviewMethod {
     fn check(asked: &OverviewRequest) -> Result<(), RpcError> {
         match asked.tail {
             0..=MAX_TAIL => Ok(()),
-            _ => Err(RpcError::invalid_params(format!("params.tail must be 0 to {MAX_TAIL}"))),
+            _ => Err(RpcError::invalid_params(format!(
+                "params.tail must be 0 to {MAX_TAIL}"
+            ))),
         }
     }
 
@@ -81,8 +85,14 @@ pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview 
             others_blocked,
             instructions_blocked: !judgement.instructions.is_approved(),
             processes: sessions.len() as u64,
-            in_flight: sessions.iter().map(|(_, session)| session.in_flight() as u64).sum(),
-            queued: sessions.iter().map(|(_, session)| session.queued() as u64).sum(),
+            in_flight: sessions
+                .iter()
+                .map(|(_, session)| session.in_flight() as u64)
+                .sum(),
+            queued: sessions
+                .iter()
+                .map(|(_, session)| session.queued() as u64)
+                .sum(),
             calls: counted(&server.spec.metrics.counted()),
         });
     }
@@ -115,7 +125,9 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
             gid: u32::MAX,
             pid: None,
         };
-        clients.rights(&Caller::of_account(uid).unwrap_or_else(nobody)).cost
+        clients
+            .rights(&Caller::of_account(uid).unwrap_or_else(nobody))
+            .cost
     };
     let mut spenders = Vec::new();
     for (uid, spent) in shares
@@ -131,7 +143,9 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
             session: None,
             mode: terms.in_force(spent.bytes - before),
             spent_bytes: spent.bytes,
-            left_bytes: terms.most(before).map(|most| most.saturating_sub(spent.bytes)),
+            left_bytes: terms
+                .most(before)
+                .map(|most| most.saturating_sub(spent.bytes)),
         });
     }
     for instance in daemon.agents.running().iter().take(MOST_SPENDERS) {
@@ -139,7 +153,10 @@ fn spenders(daemon: &Daemon) -> Vec<Spender> {
         let terms = shares.of(uid).terms_of_agent(rule(uid));
         let before = door.spent.before(&terms);
         let spent = door.spent.bytes.load(Ordering::Relaxed);
-        let most = [door.max_bytes, terms.most(before)].into_iter().flatten().min();
+        let most = [door.max_bytes, terms.most(before)]
+            .into_iter()
+            .flatten()
+            .min();
         spenders.push(Spender {
             uid,
             agent: Some(door.agent.to_string()),
@@ -239,9 +256,13 @@ mod tests {
 
     #[test]
     fn parameters_are_read_strictly() {
-        let read = |params: &str| read_parameters::<OverviewMethod>(Json::parse(params.as_bytes()).ok());
+        let read =
+            |params: &str| read_parameters::<OverviewMethod>(Json::parse(params.as_bytes()).ok());
         assert_eq!(read("{}").unwrap(), OverviewRequest::default());
-        assert_eq!(read(r#"{"tail":200}"#).unwrap(), OverviewRequest { tail: 200 });
+        assert_eq!(
+            read(r#"{"tail":200}"#).unwrap(),
+            OverviewRequest { tail: 200 }
+        );
         for wrong in [r#"{"tail":201}"#, r#"{"tail":-1}"#, r#"{"tail":"1"}"#] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

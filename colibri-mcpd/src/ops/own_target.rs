@@ -12,10 +12,14 @@ use super::method::{MethodCall, MethodEntry, MethodWork};
 use super::script;
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
-use crate::builtin::{self, AnswerBound, BuiltinDefinition, BuiltinRoute, SkillDirectories, ToolSlots};
+use crate::builtin::{
+    self, AnswerBound, BuiltinDefinition, BuiltinRoute, SkillDirectories, ToolSlots,
+};
 use crate::daemon::Daemon;
 use crate::policy::{Gate, UserSlot};
-use crate::relay::{self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription};
+use crate::relay::{
+    self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
+};
 use crate::results::ResultOwner;
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
@@ -71,11 +75,21 @@ impl Own {
 
     /// A request whose answer is known already.
     pub(crate) fn answer(operation: &str, answer: AnswerBody) -> Arc<dyn CallTarget> {
-        Own::over(operation, Gate::None, CallOutcome::Own { answer, failed: false })
+        Own::over(
+            operation,
+            Gate::None,
+            CallOutcome::Own {
+                answer,
+                failed: false,
+            },
+        )
     }
 
     /// A call of a tool of ours whose outcome is known already.
-    pub(crate) fn done(definition: &BuiltinDefinition, outcome: builtin::ToolOutcome) -> Arc<dyn CallTarget> {
+    pub(crate) fn done(
+        definition: &BuiltinDefinition,
+        outcome: builtin::ToolOutcome,
+    ) -> Arc<dyn CallTarget> {
         Arc::new(Own {
             description: TargetDescription::of_colibri(definition.name, definition.gate),
             work: OwnWork::Over(Mutex::new(Some(outcome.into()))),
@@ -88,19 +102,35 @@ impl Own {
     }
 
     /// `tools/list` and its like.
-    pub(crate) fn list(daemon: Arc<Daemon>, feature: Feature, cursor: Option<ListCursor>) -> Arc<dyn CallTarget> {
+    pub(crate) fn list(
+        daemon: Arc<Daemon>,
+        feature: Feature,
+        cursor: Option<ListCursor>,
+    ) -> Arc<dyn CallTarget> {
         let method = Method::list_of(feature).as_str();
         Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
     }
 
     /// A request about a file, a directory or the entry of a skill of ours, by its URI.
     pub(crate) fn skill(daemon: Arc<Daemon>, method: Method, uri: String) -> Arc<dyn CallTarget> {
-        Own::target(method.as_str(), Gate::None, OwnWork::Skill(daemon, method, uri))
+        Own::target(
+            method.as_str(),
+            Gate::None,
+            OwnWork::Skill(daemon, method, uri),
+        )
     }
 
     /// `subscriptions/listen`.
-    pub(crate) fn listen(daemon: Arc<Daemon>, id: RequestId, listen: SubscriptionFilter) -> Arc<dyn CallTarget> {
-        Own::target("subscriptions/listen", Gate::None, OwnWork::Listen(daemon, id, listen))
+    pub(crate) fn listen(
+        daemon: Arc<Daemon>,
+        id: RequestId,
+        listen: SubscriptionFilter,
+    ) -> Arc<dyn CallTarget> {
+        Own::target(
+            "subscriptions/listen",
+            Gate::None,
+            OwnWork::Listen(daemon, id, listen),
+        )
     }
 
     /// A method of the daemon's own, whose parameters were read.
@@ -116,7 +146,11 @@ impl Own {
     }
 
     /// A call of a tool of ours.
-    pub(crate) fn tool(daemon: Arc<Daemon>, gate: Gate, tool: &'static BuiltinDefinition) -> Arc<dyn CallTarget> {
+    pub(crate) fn tool(
+        daemon: Arc<Daemon>,
+        gate: Gate,
+        tool: &'static BuiltinDefinition,
+    ) -> Arc<dyn CallTarget> {
         Own::target(tool.name, gate, OwnWork::Tool(daemon, tool))
     }
 }
@@ -144,7 +178,13 @@ impl CallTarget for Own {
                 let (feature, awaited) = (*feature, daemon.discover(&call));
                 let with_skills = daemon.lists_own_skills(&call.client, feature);
                 if awaited.is_empty() && !with_skills {
-                    return answer_list(daemon, chain, call, (feature, cursor.as_ref()), Vec::new());
+                    return answer_list(
+                        daemon,
+                        chain,
+                        call,
+                        (feature, cursor.as_ref()),
+                        Vec::new(),
+                    );
                 }
                 let (cursor, daemon, chain) = (cursor.clone(), daemon.clone(), chain.clone());
                 tokio::spawn(async move {
@@ -154,7 +194,8 @@ impl CallTarget for Own {
                             let ResultOwner { uid, session } = call.client.owner();
                             let _slot = daemon.tools.of(uid, session).await;
                             let read = daemon.clone();
-                            let read = tokio::task::spawn_blocking(move || read.own_skills(feature));
+                            let read =
+                                tokio::task::spawn_blocking(move || read.own_skills(feature));
                             read.await.unwrap_or_default()
                         }
                         false => Vec::new(),
@@ -174,7 +215,8 @@ impl CallTarget for Own {
                 });
             }
             OwnWork::Skill(daemon, method, uri) => {
-                let (daemon, chain, method, uri) = (daemon.clone(), chain.clone(), *method, uri.clone());
+                let (daemon, chain, method, uri) =
+                    (daemon.clone(), chain.clone(), *method, uri.clone());
                 tokio::spawn(async move {
                     let ResultOwner { uid, session } = call.client.owner();
                     let slot = daemon.tools.of(uid, session).await;
@@ -189,7 +231,8 @@ impl CallTarget for Own {
             }
             OwnWork::Tool(daemon, tool) => {
                 let confirm = tool.rules.confirm.filter(|_| !call.confirmed);
-                if let Some(confirm) = confirm.filter(|confirm| (confirm.applies)(call.arguments())) {
+                if let Some(confirm) = confirm.filter(|confirm| (confirm.applies)(call.arguments()))
+                {
                     return chain.hold_for_person(call, confirm.rule.to_owned());
                 }
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
@@ -247,14 +290,18 @@ fn answer_tool(
         let outcome = builtin::call(tool, Some(call.arguments()), &context);
         let is_bounded = match tool.rules.bound {
             AnswerBound::Never => false,
-            AnswerBound::WithoutBudget => call.client.door.is_some() && relay::cost::is_spent(&call),
+            AnswerBound::WithoutBudget => {
+                call.client.door.is_some() && relay::cost::is_spent(&call)
+            }
             AnswerBound::Always => true,
         };
         let outcome = match relay::exit::fit(outcome.into(), &call) {
             CallOutcome::Own {
                 answer: AnswerBody::Result(result),
                 failed: false,
-            } if is_bounded => chain.own_result(&call, result, "this tool only reads, and changed nothing"),
+            } if is_bounded => {
+                chain.own_result(&call, result, "this tool only reads, and changed nothing")
+            }
             outcome => outcome,
         };
         chain.finish(vec![(call, outcome)]);
@@ -281,7 +328,8 @@ fn answer_list(
 fn own_skill(own: &SkillDirectories, method: Method, uri: &str, version: Version) -> CallOutcome {
     let result = match method {
         Method::SkillsGet => {
-            let name = skills::directory(uri).and_then(|directory| directory.strip_prefix(skills::OWN));
+            let name =
+                skills::directory(uri).and_then(|directory| directory.strip_prefix(skills::OWN));
             let entries = own.entries().into_iter();
             let mut entries = entries.filter(|skill| Some(&*skill.name) == name);
             let entry = entries.next().map(|skill| skill.entry);
@@ -289,17 +337,26 @@ fn own_skill(own: &SkillDirectories, method: Method, uri: &str, version: Version
         }
         Method::DirectoryRead => {
             let entries = own.entries();
-            let files = entries.iter().flat_map(|skill| &skill.files).map(String::as_str);
+            let files = entries
+                .iter()
+                .flat_map(|skill| &skill.files)
+                .map(String::as_str);
             skills::directory_result(uri, files, str::to_owned, version)
         }
-        _ => own.read(uri).map(|content| match String::from_utf8(content) {
-            Ok(text) => skills::read_result(uri, Ok(&text), version),
-            Err(binary) => skills::read_result(uri, Err(&BASE64.encode(binary.as_bytes())), version),
-        }),
+        _ => own
+            .read(uri)
+            .map(|content| match String::from_utf8(content) {
+                Ok(text) => skills::read_result(uri, Ok(&text), version),
+                Err(binary) => {
+                    skills::read_result(uri, Err(&BASE64.encode(binary.as_bytes())), version)
+                }
+            }),
     };
     match (result, method) {
         (Some(result), _) => CallOutcome::result(result),
-        (None, Method::ResourcesRead) => CallOutcome::error(RpcError::unknown_resource(uri, None, version)),
+        (None, Method::ResourcesRead) => {
+            CallOutcome::error(RpcError::unknown_resource(uri, None, version))
+        }
         (None, Method::SkillsGet) => CallOutcome::error(RpcError::unknown("skill", uri, None)),
         (None, _) => CallOutcome::error(RpcError::unknown("directory", uri, None)),
     }

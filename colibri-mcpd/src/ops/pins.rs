@@ -2,7 +2,8 @@
 
 use anyhow::{Context as _, bail};
 use colibri_api::{
-    PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsRequest,
+    PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted,
+    PinsRequest,
 };
 use tracing::{error, info};
 
@@ -21,7 +22,9 @@ impl DaemonMethod for ListPins {
     type Parameters = PinsRequest;
 
     fn start(asked: PinsRequest, request: MethodCall) {
-        answer_operator(request, move |daemon, _| list_pins(daemon, asked.server.as_deref()));
+        answer_operator(request, move |daemon, _| {
+            list_pins(daemon, asked.server.as_deref())
+        });
     }
 }
 
@@ -48,7 +51,9 @@ impl DaemonMethod for AcceptPins {
 
     fn check(asked: &PinAcceptRequest) -> Result<(), RpcError> {
         if asked.accept.is_empty() {
-            return Err(RpcError::invalid_params("params: accept must name what was seen"));
+            return Err(RpcError::invalid_params(
+                "params: accept must name what was seen",
+            ));
         }
         Ok(())
     }
@@ -78,7 +83,11 @@ fn list_pins(daemon: &Daemon, server: Option<&str>) -> anyhow::Result<Vec<u8>> {
 }
 
 /// Shows the differences of a server's waiting definitions, or of one of them, from the approved ones.
-fn diff_pins(daemon: &Daemon, server: &str, subject: Option<&PinSubject>) -> anyhow::Result<Vec<u8>> {
+fn diff_pins(
+    daemon: &Daemon,
+    server: &str,
+    subject: Option<&PinSubject>,
+) -> anyhow::Result<Vec<u8>> {
     let rows = rows_of(daemon, Some(server))?;
     let wanted = subject.map(|subject| meant(&rows, subject));
     let (mut diffs, mut left_out, mut bytes) = (Vec::new(), 0, 0);

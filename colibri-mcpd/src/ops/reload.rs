@@ -85,7 +85,10 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
             let before = daemon.chain.rules.clients.swap(Arc::new(clients));
             daemon.connections.tell_list_modes(&before);
             if *daemon.chain.rules.gates.swap(Arc::new(gates)) != gates {
-                info!(write = gates.is_open(Gate::Write), "the write gate was changed");
+                info!(
+                    write = gates.is_open(Gate::Write),
+                    "the write gate was changed"
+                );
                 daemon.connections.tell_tools_changed();
             }
             apply(&daemon.host, &daemon.agents, &registry);
@@ -106,7 +109,9 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
     if let Err(error) = &result {
         error!("{error:#}");
     }
-    if let Err(error) = daemon.chain.recorder.event(TrailEvent::Reload { good: result.is_ok() }) {
+    if let Err(error) = daemon.chain.recorder.event(TrailEvent::Reload {
+        good: result.is_ok(),
+    }) {
         error!("the reload was not recorded: {error}");
     }
     result
@@ -115,11 +120,12 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
 /// The servers that are blocked, and why.
 fn blocked(daemon: &Daemon) -> Vec<(String, String)> {
     let servers = daemon.host.servers();
-    let blocked = servers
-        .iter()
-        .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {
-            (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
-            _ => None,
-        });
+    let blocked =
+        servers
+            .iter()
+            .filter_map(|(id, server)| match server.state(Viewer::Operator(None)) {
+                (State::Blocked, reason, _) => Some((id.clone(), reason.unwrap_or_default())),
+                _ => None,
+            });
     blocked.collect()
 }

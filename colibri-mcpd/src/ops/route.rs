@@ -24,7 +24,8 @@ pub(crate) fn find_target(
     parts: &mut RequestParts,
     client: &Client,
 ) -> Result<Arc<dyn CallTarget>, RpcError> {
-    let params = params.ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
+    let params = params
+        .ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
     let (wanted, version) = (RouteQuery { daemon, client }, request.version);
     match method.route() {
         Route::Resource | Route::Skill | Route::Directory => {
@@ -57,12 +58,16 @@ pub(crate) fn find_target(
             let name = text(request.name, "params.name", parts)?;
             if let Some(arguments) = request.arguments {
                 if !arguments.is_object() {
-                    return Err(RpcError::invalid_params("params.arguments must be an object"));
+                    return Err(RpcError::invalid_params(
+                        "params.arguments must be an object",
+                    ));
                 }
                 parts.arguments = CallArguments::At(arguments.span());
             }
             match method.route() {
-                Route::Named(Feature::Prompt) => Ok(wanted.named(method, Feature::Prompt, &name, version)),
+                Route::Named(Feature::Prompt) => {
+                    Ok(wanted.named(method, Feature::Prompt, &name, version))
+                }
                 _ => wanted.tool(&name, params, parts, version),
             }
         }
@@ -70,7 +75,11 @@ pub(crate) fn find_target(
 }
 
 /// The name or URI of what is asked for, whose place is noted.
-fn text<'a>(value: Option<Json<'a>>, place: &str, parts: &mut RequestParts) -> Result<Cow<'a, str>, RpcError> {
+fn text<'a>(
+    value: Option<Json<'a>>,
+    place: &str,
+    parts: &mut RequestParts,
+) -> Result<Cow<'a, str>, RpcError> {
     parts.name = value.map(|value| value.span());
     let text = value.and_then(|value| value.as_str());
     text.ok_or_else(|| RpcError::invalid_params(format!("{place} must be a string")))
@@ -124,7 +133,13 @@ impl RouteQuery<'_> {
     }
 
     /// The target of a tool or a prompt that clients see under this name.
-    fn named(&self, method: Method, feature: Feature, name: &str, version: Version) -> Arc<dyn CallTarget> {
+    fn named(
+        &self,
+        method: Method,
+        feature: Feature,
+        name: &str,
+        version: Version,
+    ) -> Arc<dyn CallTarget> {
         let operation = if method == Method::ToolsCall {
             name
         } else {
@@ -140,9 +155,13 @@ impl RouteQuery<'_> {
             .door
             .is_none()
             .then(|| self.daemon.host.exposed(feature, name));
-        known
-            .flatten()
-            .unwrap_or_else(|| self.find_as(operation, LookupKey::Exposed(feature, name.to_owned()), version))
+        known.flatten().unwrap_or_else(|| {
+            self.find_as(
+                operation,
+                LookupKey::Exposed(feature, name.to_owned()),
+                version,
+            )
+        })
     }
 
     fn uri(&self, feature: Feature, uri: String) -> LookupKey {
@@ -182,7 +201,11 @@ impl RouteQuery<'_> {
             Ok(self.named(Method::Complete, Feature::Prompt, &name, version))
         } else if is("ref/resource") {
             let uri = text(of.get("uri"), "params.ref.uri", parts)?;
-            Ok(self.find(Method::Complete, self.uri(Feature::Template, uri.into_owned()), version))
+            Ok(self.find(
+                Method::Complete,
+                self.uri(Feature::Template, uri.into_owned()),
+                version,
+            ))
         } else {
             Err(RpcError::invalid_params(
                 "params.ref.type must be \"ref/prompt\" or \"ref/resource\"",
@@ -248,10 +271,15 @@ fn asked_for<'m, C>(
     parse: impl Fn(Option<&'m [u8]>) -> Result<C, ArgumentError>,
 ) -> Result<Result<(C, Json<'m>), ArgumentError>, RpcError> {
     let arguments = params.get("arguments");
-    match (parse(arguments.map(|arguments| arguments.text().as_bytes())), arguments) {
+    match (
+        parse(arguments.map(|arguments| arguments.text().as_bytes())),
+        arguments,
+    ) {
         (Ok(call), Some(outer)) => Ok(Ok((call, outer))),
         (Err(error), _) => Ok(Err(error)),
-        (Ok(_), None) => Err(RpcError::invalid_params("params.arguments must be an object")),
+        (Ok(_), None) => Err(RpcError::invalid_params(
+            "params.arguments must be an object",
+        )),
     }
 }
 

@@ -21,8 +21,9 @@ use crate::relay::{COLIBRI, Client, Recorder};
 use crate::search::best_of_several;
 use crate::servers::{Catalogue, HostedServer, Viewer};
 use colibri_api::{
-    CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts, ServerElsewhere,
-    ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer, first_sentence,
+    CostDay, CostMode, CostUsage, DaemonFacts, FoundTool, FoundTools, OpenGates, RegistryFacts,
+    ServerElsewhere, ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer,
+    first_sentence,
 };
 
 /// The most capabilities of one server that are named as not passed on.
@@ -126,9 +127,12 @@ impl CallerFacts {
         if let Some(above) = mode.filter(|mode| !rule.lets(*mode)) {
             let given = rule.mode.unwrap_or_default();
             let rule = self.rights.cost_place();
-            let message = format!("policy gives this user cost mode {given}, by {rule}: {above} is above it");
+            let message =
+                format!("policy gives this user cost mode {given}, by {rule}: {above} is above it");
             let failure = Failure::new(Code::PolicyDenied, message).by_rule(rule);
-            return Err(failure.advising("set a lower mode, or ask the operator to change the rule in that file"));
+            return Err(failure.advising(
+                "set a lower mode, or ask the operator to change the rule in that file",
+            ));
         }
         if let Some(share) = self.client.share() {
             share.choose(mode, crate::store::now_ms());
@@ -146,12 +150,17 @@ impl CallerFacts {
     pub(super) fn offered(&self) -> AdvertisedTools {
         let host = &self.daemon.host;
         let sees = |id: &str| self.rights.sees_any(id);
-        let tools = self
-            .table
-            .offered(Feature::Tool)
-            .filter(|tool| self.rights.sees(&tool.server.spec.id, Feature::Tool, &tool.own));
+        let tools = self.table.offered(Feature::Tool).filter(|tool| {
+            self.rights
+                .sees(&tool.server.spec.id, Feature::Tool, &tool.own)
+        });
         AdvertisedTools {
-            servers: host.servers().keys().filter(|id| sees(id)).cloned().collect(),
+            servers: host
+                .servers()
+                .keys()
+                .filter(|id| sees(id))
+                .cloned()
+                .collect(),
             tools: tools
                 .map(|tool| ExternalTool {
                     name: tool.shown(&self.rights).to_owned(),
@@ -173,11 +182,18 @@ impl CallerFacts {
     }
 
     /// The tools that fit a query best, of all servers or of one.
-    pub(super) fn find(&self, query: &str, server: Option<&str>, limit: usize) -> Result<FoundTools, Failure> {
+    pub(super) fn find(
+        &self,
+        query: &str,
+        server: Option<&str>,
+        limit: usize,
+    ) -> Result<FoundTools, Failure> {
         let server = server.map(|server| self.server_meant(server)).transpose()?;
         let server = server.as_deref();
         let servers = self.daemon.host.servers();
-        if let Some(id) = server.filter(|id| !servers.contains_key(*id) || !self.rights.sees_any(id)) {
+        if let Some(id) =
+            server.filter(|id| !servers.contains_key(*id) || !self.rights.sees_any(id))
+        {
             return Err(builtin::no_such_tool(id, "", false));
         }
         let is_asked = |id: &str| server.is_none_or(|server| server == id);
@@ -202,7 +218,10 @@ impl CallerFacts {
             },
         });
         let tools = tools.collect();
-        let not_seen = self.unseen().into_iter().filter(|unseen| is_asked(&unseen.server));
+        let not_seen = self
+            .unseen()
+            .into_iter()
+            .filter(|unseen| is_asked(&unseen.server));
         Ok(FoundTools {
             tools,
             left_out,
@@ -228,11 +247,14 @@ impl CallerFacts {
 
     /// The definition of a tool as a client of this version is listed it.
     pub(super) fn definition(&self, name: &str, version: Version) -> Option<Bytes> {
-        let own = builtin::definition(name).filter(|own| own.at_door.is_some() || !self.rights.is_agents());
+        let own = builtin::definition(name)
+            .filter(|own| own.at_door.is_some() || !self.rights.is_agents());
         if let Some(own) = own {
             return Some(own.listed(version));
         }
-        let item = self.table.by_shown_name(Feature::Tool, name, &self.rights)?;
+        let item = self
+            .table
+            .by_shown_name(Feature::Tool, name, &self.rights)?;
         self.is_usable(item)
             .then(|| item.definition(name, version, self.client.caller.uid))
     }
@@ -240,13 +262,17 @@ impl CallerFacts {
     /// True if nothing stands against a call of a tool whatever its arguments are.
     pub(super) fn is_usable(&self, item: &Item) -> bool {
         item.standing.is_approved()
-            && item.verdict.failure(&item.server.spec.id, item.feature).is_none()
+            && item
+                .verdict
+                .failure(&item.server.spec.id, item.feature)
+                .is_none()
             && self.sees(item)
     }
 
     /// True if policy does not hide an item from the client.
     pub(super) fn sees(&self, item: &Item) -> bool {
-        self.rights.sees(&item.server.spec.id, item.feature, &item.own)
+        self.rights
+            .sees(&item.server.spec.id, item.feature, &item.own)
     }
 
     /// The table of tools.
@@ -299,12 +325,18 @@ impl CallerFacts {
             let blocked = match &taken.what {
                 None => self.rights.sees_any(&taken.server),
                 Some((feature, own)) => {
-                    let approved =
-                        |server: &Arc<HostedServer>| server.offer.definitions().1.of(*feature, own).is_approved();
-                    self.rights.sees(&taken.server, *feature, own) && servers.get(&*taken.server).is_some_and(approved)
+                    let approved = |server: &Arc<HostedServer>| {
+                        server.offer.definitions().1.of(*feature, own).is_approved()
+                    };
+                    self.rights.sees(&taken.server, *feature, own)
+                        && servers.get(&*taken.server).is_some_and(approved)
                 }
             };
-            blocked && taken.holder.as_ref().is_none_or(|holder| self.rights.sees_any(holder))
+            blocked
+                && taken
+                    .holder
+                    .as_ref()
+                    .is_none_or(|holder| self.rights.sees_any(holder))
         };
         let seen = self.table.collisions.iter().filter(seen);
         seen.map(|taken| taken.text.clone()).collect()
@@ -314,14 +346,21 @@ impl CallerFacts {
         // Names that are blocked are not offered here either; operators see them with their pins.
         let offered = |server: &str, tool: &str| {
             let found = self.table.by_origin(Feature::Tool, server, tool);
-            self.rights.sees(server, Feature::Tool, tool) && found.is_some_and(|tool| tool.standing.is_approved())
+            self.rights.sees(server, Feature::Tool, tool)
+                && found.is_some_and(|tool| tool.standing.is_approved())
         };
         let seen = |warning: &&LookAlike| match warning {
-            LookAlike::Servers(one, other) => self.rights.sees_any(one) && self.rights.sees_any(other),
-            LookAlike::Tools { server, tools } => offered(server, &tools.0) && offered(server, &tools.1),
-            LookAlike::Shadow { server, tool, other } => {
-                offered(server, tool) && (other == COLIBRI || self.rights.sees_any(other))
+            LookAlike::Servers(one, other) => {
+                self.rights.sees_any(one) && self.rights.sees_any(other)
             }
+            LookAlike::Tools { server, tools } => {
+                offered(server, &tools.0) && offered(server, &tools.1)
+            }
+            LookAlike::Shadow {
+                server,
+                tool,
+                other,
+            } => offered(server, tool) && (other == COLIBRI || self.rights.sees_any(other)),
         };
         self.table
             .look_alikes
@@ -378,12 +417,16 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
                 started: milliseconds(session.started),
                 count: match server.spec.entry.transport {
                     EntryTransport::Http { .. } => None,
-                    EntryTransport::Stdio(_) => all.count(session.pid, jail.is_some()).map(|count| count as u64),
+                    EntryTransport::Stdio(_) => all
+                        .count(session.pid, jail.is_some())
+                        .map(|count| count as u64),
                 },
-                jail: jail.zip(session.instance.as_deref()).map(|(jail, instance)| {
-                    let own = || format!("{MARK_PREFIX}{instance}");
-                    jail.name.clone().unwrap_or_else(own)
-                }),
+                jail: jail
+                    .zip(session.instance.as_deref())
+                    .map(|(jail, instance)| {
+                        let own = || format!("{MARK_PREFIX}{instance}");
+                        jail.name.clone().unwrap_or_else(own)
+                    }),
                 // Linux's sandbox is no jail, and has no number.
                 jid: session.jid.filter(|jid| *jid > 0).map(|jid| jid as i32),
                 unbounded: session.is_unbounded,
@@ -404,11 +447,17 @@ fn left_out(catalogue: &Catalogue) -> Option<String> {
     let capabilities = catalogue.capabilities.as_ref();
     let capabilities = capabilities.and_then(|raw| Json::part(raw, 0..raw.len()));
     let unknown = capabilities.map(extensions::left_out).unwrap_or_default();
-    let unknown = unknown.iter().take(MAX_LEFT_OUT).map(|name| brief(name, 100));
+    let unknown = unknown
+        .iter()
+        .take(MAX_LEFT_OUT)
+        .map(|name| brief(name, 100));
     let all = [
         ("tools that are not offered", of(Feature::Tool)),
         ("skills that are not offered", of(Feature::Skill)),
-        ("capabilities that Colibri does not pass on", unknown.collect()),
+        (
+            "capabilities that Colibri does not pass on",
+            unknown.collect(),
+        ),
     ];
     let said = all.into_iter().filter(|(_, names)| !names.is_empty());
     let said: Vec<String> = said
@@ -423,7 +472,9 @@ fn jail_facts(jail: &Jail) -> ServerJail {
         match network {
             Network::Disable => {}
             Network::Inherit => networks.push("host network".to_owned()),
-            Network::Addresses(addresses) => networks.extend(addresses.iter().map(|address| address.to_string())),
+            Network::Addresses(addresses) => {
+                networks.extend(addresses.iter().map(|address| address.to_string()))
+            }
         }
     }
     networks.dedup();

@@ -35,7 +35,11 @@ pub(super) struct AnswerStream {
 impl AnswerStream {
     /// Begins to answer a call so.
     pub(super) fn begin(request: MethodCall) -> AnswerStream {
-        let MethodCall { daemon, chain, call } = request;
+        let MethodCall {
+            daemon,
+            chain,
+            call,
+        } = request;
         let (client, id) = (call.client.clone(), Box::<str>::from(call.id_text()));
         let held = SuspendedCall::hold(&chain, call);
         daemon.connections.hold(&client, &held);
@@ -71,9 +75,20 @@ impl AnswerStream {
     }
 
     /// Says that the watch has begun, and how what is watched is now. `false`: the client is gone.
-    pub(super) fn tell_subscribed(&self, task: Option<Task>, server: Option<WatchedServer>) -> bool {
+    pub(super) fn tell_subscribed(
+        &self,
+        task: Option<Task>,
+        server: Option<WatchedServer>,
+    ) -> bool {
         let watch = self.id();
-        self.send("colibri/watching", &WatchSubscribed { watch, task, server })
+        self.send(
+            "colibri/watching",
+            &WatchSubscribed {
+                watch,
+                task,
+                server,
+            },
+        )
     }
 
     /// Says that so many notifications were left out. `false`: the client is gone.
@@ -99,8 +114,13 @@ impl AnswerStream {
     /// Ends the stream with this answer.
     pub(super) fn answer(&self, answer: AnswerBody) {
         if let Some(call) = self.held.take() {
-            self.chain
-                .finish(vec![(call, CallOutcome::Own { answer, failed: false })]);
+            self.chain.finish(vec![(
+                call,
+                CallOutcome::Own {
+                    answer,
+                    failed: false,
+                },
+            )]);
         }
     }
 

@@ -13,7 +13,13 @@ pub(super) fn resident_bytes() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     status
         .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse().ok())
+        .find_map(|line| {
+            line.strip_prefix("VmRSS:")?
+                .trim()
+                .strip_suffix(" kB")?
+                .parse()
+                .ok()
+        })
         .map(|kib: u64| kib * 1024)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status has no VmRSS"))
 }
@@ -54,7 +60,10 @@ pub(super) fn resident_bytes() -> io::Result<u64> {
     let page = unsafe { libc::getpagesize() };
     match (u64::try_from(info.ki_rssize), u64::try_from(page)) {
         (Ok(pages), Ok(page)) => Ok(pages * page),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "kern.proc.pid has no size")),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "kern.proc.pid has no size",
+        )),
     }
 }
 

@@ -50,14 +50,19 @@ impl<'a> TaskActor<'a> {
             return Ok(TaskShare::All);
         }
         let gid = daemon.chain.rules.clients.load().gid(name);
-        let own = gid.filter(|gid| self.groups.as_deref().is_some_and(|groups| groups.contains(gid)));
+        let own = gid.filter(|gid| {
+            self.groups
+                .as_deref()
+                .is_some_and(|groups| groups.contains(gid))
+        });
         own.map(TaskShare::Group).ok_or_else(|| {
             let name = brief(name, 64);
             let why = match gid {
                 None => format!("there is no group \"{name}\" on this host"),
                 Some(_) => format!("you are not in the group \"{name}\""),
             };
-            Failure::new(Code::PolicyDenied, why).advising("share with all, or with a group of yours; id(1) shows them")
+            Failure::new(Code::PolicyDenied, why)
+                .advising("share with all, or with a group of yours; id(1) shows them")
         })
     }
 }

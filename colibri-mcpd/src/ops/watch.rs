@@ -20,7 +20,9 @@ impl DaemonMethod for WatchMethod {
         match asked {
             WatchRequest::Notices => watch_notices::watch(request),
             WatchRequest::Tasks { task } => watch_tasks::watch(task, request),
-            WatchRequest::Messages { server, full } => watch_messages::watch(&server, full, request),
+            WatchRequest::Messages { server, full } => {
+                watch_messages::watch(&server, full, request)
+            }
         }
     }
 }
@@ -33,12 +35,16 @@ mod tests {
 
     #[test]
     fn parameters_are_read_strictly() {
-        let read = |params: &str| read_parameters::<WatchMethod>(Json::parse(params.as_bytes()).ok());
+        let read =
+            |params: &str| read_parameters::<WatchMethod>(Json::parse(params.as_bytes()).ok());
         let server = "git".to_owned();
         for (params, asked) in [
             (r#"{"topic":"notices","_meta":{}}"#, WatchRequest::Notices),
             (r#"{"topic":"tasks"}"#, WatchRequest::Tasks { task: None }),
-            (r#"{"topic":"tasks","task":3}"#, WatchRequest::Tasks { task: Some(3) }),
+            (
+                r#"{"topic":"tasks","task":3}"#,
+                WatchRequest::Tasks { task: Some(3) },
+            ),
             (
                 r#"{"topic":"messages","server":"git","full":true}"#,
                 WatchRequest::Messages { server, full: true },

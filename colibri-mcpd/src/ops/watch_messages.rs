@@ -41,7 +41,12 @@ pub(super) fn watch(server: &str, full: bool, request: MethodCall) {
 }
 
 /// Begins to tap a server, once it is on record who does.
-fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<HostedServer>, Tap), CallOutcome> {
+fn open(
+    daemon: &Daemon,
+    call: &Call,
+    id: &str,
+    full: bool,
+) -> Result<(Arc<HostedServer>, Tap), CallOutcome> {
     let wrong = |message: String| CallOutcome::error(RpcError::invalid_params(message));
     let servers = daemon.host.servers();
     let Some(server) = servers.get(id) else {
@@ -56,10 +61,14 @@ fn open(daemon: &Daemon, call: &Call, id: &str, full: bool) -> Result<(Arc<Hoste
         connection: call.client.connection,
         full,
     });
-    recorded.map_err(|error| CallOutcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string())))?;
+    recorded.map_err(|error| {
+        CallOutcome::Failed(Failure::new(Code::TrailUnavailable, error.to_string()))
+    })?;
     match server.spec.taps.open() {
         Some(tap) => Ok((server.clone(), tap)),
-        None => Err(wrong(format!("{MAX_TAPS} taps watch {id} already: end one of them"))),
+        None => Err(wrong(format!(
+            "{MAX_TAPS} taps watch {id} already: end one of them"
+        ))),
     }
 }
 
@@ -88,7 +97,11 @@ async fn tell(stream: AnswerStream, tap: Tap, mut describer: Describer) {
         if stream.end_unless_operator() {
             return;
         }
-        let TapBatch { frames, dropped, ended } = batch;
+        let TapBatch {
+            frames,
+            dropped,
+            ended,
+        } = batch;
         let redactor = stream.daemon.host.redactor();
         // A long frame takes a while to be looked through: not on a thread that serves clients.
         let described = tokio::task::spawn_blocking(move || {

@@ -60,7 +60,9 @@ async fn tell(stream: AnswerStream, mut changes: Receiver<Arc<TaskChange>>, want
             Ok(change) => {
                 let TaskChange { task, from } = &*change;
                 let actor = TaskActor::of(&stream.daemon, &stream.client);
-                if wanted.is_some_and(|wanted| wanted != task.id) || !stream.daemon.board.sees(actor.doer(), task) {
+                if wanted.is_some_and(|wanted| wanted != task.id)
+                    || !stream.daemon.board.sees(actor.doer(), task)
+                {
                     continue;
                 }
                 let (watch, from, task) = (stream.id(), *from, task.clone());

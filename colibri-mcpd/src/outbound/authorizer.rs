@@ -46,8 +46,12 @@ impl Authorizer for Anonymous {
 
     fn challenged(&self, challenge: Challenge) -> BoxFuture<'_, anyhow::Result<()>> {
         let why = match challenge.status {
-            StatusCode::FORBIDDEN => "it does not allow this (403): give the entry headers with the right to it",
-            _ => "it wants to know who asks (401): give the entry headers, Authorization with {\"secret\": NAME}",
+            StatusCode::FORBIDDEN => {
+                "it does not allow this (403): give the entry headers with the right to it"
+            }
+            _ => {
+                "it wants to know who asks (401): give the entry headers, Authorization with {\"secret\": NAME}"
+            }
         };
         Box::pin(std::future::ready(Err(anyhow::anyhow!(why))))
     }

@@ -73,14 +73,19 @@ impl Port {
         let endpoint = &self.endpoint;
         let (mut unsent, mut challenges) = (0, 0);
         loop {
-            let denied = |why: anyhow::Error| ExchangeError::new(SendErrorKind::Denied, format!("{why:#}"));
+            let denied =
+                |why: anyhow::Error| ExchangeError::new(SendErrorKind::Denied, format!("{why:#}"));
             let authorization = endpoint.authorizer.authorization().await.map_err(denied)?;
             let mut request = Request::new(body.clone());
             *request.method_mut() = method.clone();
             *request.uri_mut() = url.clone();
             let headers = request.headers_mut();
             headers.clone_from(&endpoint.headers);
-            headers.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
+            headers.extend(
+                fields
+                    .iter()
+                    .map(|(name, value)| (name.clone(), value.clone())),
+            );
             if let Some(authorization) = &authorization {
                 headers.insert(AUTHORIZATION, authorization.clone());
             }
@@ -95,12 +100,20 @@ impl Port {
                 }
                 answered => answered?,
             };
-            if !matches!(response.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            if !matches!(
+                response.status,
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN
+            ) {
                 return Ok(response);
             }
             let challenge = Challenge {
                 status: response.status,
-                fields: response.headers.get_all(WWW_AUTHENTICATE).iter().cloned().collect(),
+                fields: response
+                    .headers
+                    .get_all(WWW_AUTHENTICATE)
+                    .iter()
+                    .cloned()
+                    .collect(),
                 refused: authorization,
             };
             let said = first_of(&mut response).await;
@@ -125,7 +138,9 @@ impl Port {
         match as_line(message) {
             // Nobody reads any more: this session is being ended.
             Some(line) => drop(self.out.send(line).await),
-            None => debug!(url = %self.endpoint.url.path(), "a message that is no JSON was passed over"),
+            None => {
+                debug!(url = %self.endpoint.url.path(), "a message that is no JSON was passed over")
+            }
         }
     }
 
@@ -159,9 +174,13 @@ pub(super) fn body_of(response: &ResponseStream) -> Body {
 pub(super) fn refused(response: &ResponseStream, hint: &str, said: &[u8]) -> ExchangeError {
     let status = response.status;
     let kind = match status {
-        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => SendErrorKind::Busy(response.retry_after()),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
+            SendErrorKind::Busy(response.retry_after())
+        }
         // These two say what the server cannot do, now or later.
-        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => SendErrorKind::Status,
+        StatusCode::NOT_IMPLEMENTED | StatusCode::HTTP_VERSION_NOT_SUPPORTED => {
+            SendErrorKind::Status
+        }
         // What stands before it waited too long for the request, or for the server.
         StatusCode::REQUEST_TIMEOUT => SendErrorKind::Failed,
         status if status.is_server_error() => SendErrorKind::Failed,
@@ -170,7 +189,10 @@ pub(super) fn refused(response: &ResponseStream, hint: &str, said: &[u8]) -> Exc
     let reason = status.canonical_reason().unwrap_or("no known status");
     ExchangeError::new(
         kind,
-        with(format!("it answered {} ({reason}){hint}", status.as_u16()), said),
+        with(
+            format!("it answered {} ({reason}){hint}", status.as_u16()),
+            said,
+        ),
     )
 }
 

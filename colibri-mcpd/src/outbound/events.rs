@@ -43,9 +43,9 @@ impl SessionStream {
             let Some(part) = self.response.chunk().await? else {
                 return Ok(None);
             };
-            self.parser
-                .feed(&part, &mut self.events)
-                .map_err(|_| ExchangeError::new(SendErrorKind::TooLong, "it sent an event over the limit"))?;
+            self.parser.feed(&part, &mut self.events).map_err(|_| {
+                ExchangeError::new(SendErrorKind::TooLong, "it sent an event over the limit")
+            })?;
         }
     }
 }
@@ -132,7 +132,8 @@ async fn open(port: &Port) -> Result<(SessionStream, Uri), ExchangeError> {
 
 async fn send(port: Arc<Port>, to: Uri, line: Bytes) {
     let id = request_id(&line);
-    let fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    let fields =
+        HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
     let failed = match port.send(Method::POST, &to, &fields, line).await {
         Ok(mut response) if response.status.is_success() => {
             let _ = response.whole(MAX_ANSWER).await;

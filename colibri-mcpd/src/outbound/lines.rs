@@ -33,7 +33,11 @@ pub struct OutboundLines {
 }
 
 impl AsyncRead for OutboundLines {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let begun = into.filled().len();
         loop {
             let length = self.current.len().min(into.remaining());
@@ -88,7 +92,10 @@ mod tests {
         for size in [1, 2, 3, 5, 100] {
             let (sender, mut lines) = lines();
             for message in ["{}", "[1]", "\"long\""] {
-                sender.send(Bytes::from_static(message.as_bytes())).await.unwrap();
+                sender
+                    .send(Bytes::from_static(message.as_bytes()))
+                    .await
+                    .unwrap();
             }
             drop(sender);
             let (mut read, mut part) = (Vec::new(), vec![0; size]);
@@ -106,7 +113,10 @@ mod tests {
     fn line_ends_between_tokens_become_spaces() {
         let line = |text: &'static str| as_line(Bytes::from_static(text.as_bytes()));
         assert_eq!(line("{\"a\":1}\n").unwrap(), "{\"a\":1}");
-        assert_eq!(line("{\r\n  \"a\": 1e400\n}\n").unwrap(), "{    \"a\": 1e400 }");
+        assert_eq!(
+            line("{\r\n  \"a\": 1e400\n}\n").unwrap(),
+            "{    \"a\": 1e400 }"
+        );
         assert_eq!(line("{\"a\":\"x\ny\"}"), None);
     }
 }

@@ -17,7 +17,9 @@ use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::endpoint::{Body, EVENTS, Endpoint, EndpointTransport, Port, body_of, first_of, refused};
+use super::endpoint::{
+    Body, EVENTS, Endpoint, EndpointTransport, Port, body_of, first_of, refused,
+};
 use super::events;
 use super::lines::{OutboundLines, lines};
 use super::send_error::{ExchangeError, SendError, SendErrorKind};
@@ -38,7 +40,8 @@ const OPENED: Duration = Duration::from_secs(1);
 /// The time for which a cancelled legacy request lives on: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 /// The other possible kind of a URL that takes no POST (2025-11-25, basic/transports, "Backwards Compatibility").
-const NO_POST: &str = " (is the path of the url right? A server of HTTP+SSE needs \"type\": \"sse\" in its entry)";
+const NO_POST: &str =
+    " (is the path of the url right? A server of HTTP+SSE needs \"type\": \"sse\" in its entry)";
 /// The most tools of which it is kept what their calls repeat, and the most bytes of their names.
 const MAX_MIRRORED: usize = 4096;
 const MAX_TOOL_NAME: usize = 512;
@@ -81,11 +84,17 @@ pub fn connect(endpoint: Endpoint) -> LegacyLink {
     let (faults, told) = mpsc::unbounded_channel();
     let transport = endpoint.transport;
     let most = endpoint.max_message.saturating_mul(2);
-    let port = Port { endpoint, out, faults };
+    let port = Port {
+        endpoint,
+        out,
+        faults,
+    };
     let reader = FrameReader::new(written, most);
     let ended = tokio::spawn(async move {
         match transport {
-            EndpointTransport::Streamable => run(Arc::new(OutboundSession::new(port)), reader).await,
+            EndpointTransport::Streamable => {
+                run(Arc::new(OutboundSession::new(port)), reader).await
+            }
             EndpointTransport::Events => events::run(port, reader).await,
         }
     });
@@ -138,9 +147,12 @@ async fn run(session: Arc<OutboundSession>, mut reader: FrameReader<DuplexStream
     tasks.shutdown().await;
     let fields = session.fields(None, HeaderMap::new());
     if session.state.lock().id.is_some() {
-        let bye = session
-            .port
-            .send(Method::DELETE, &session.port.endpoint.url, &fields, Bytes::new());
+        let bye = session.port.send(
+            Method::DELETE,
+            &session.port.endpoint.url,
+            &fields,
+            Bytes::new(),
+        );
         let _ = timeout(TOLD, bye).await;
     }
 }
@@ -170,8 +182,12 @@ impl OutboundSession {
                 let mut fields = HeaderMap::new();
                 let is_modern = declared_version(params).is_some();
                 if is_modern {
-                    for (name, value) in request_fields(&asked.method, params, &self.mirrored(&asked.method, params)) {
-                        if let (Ok(name), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(&value)) {
+                    for (name, value) in
+                        request_fields(&asked.method, params, &self.mirrored(&asked.method, params))
+                    {
+                        if let (Ok(name), Ok(value)) =
+                            (name.parse::<HeaderName>(), HeaderValue::from_str(&value))
+                        {
                             fields.insert(name, value);
                         }
                     }
@@ -251,7 +267,9 @@ impl OutboundSession {
 
     /// Waits for room: each has a connection of its own, so there is an end to how many a client can begin.
     async fn room(&self, line: &Bytes) -> Option<OwnedSemaphorePermit> {
-        let takes = line.len().clamp(MAX_TELLING / MAX_TOLD_AT_ONCE, MAX_TELLING);
+        let takes = line
+            .len()
+            .clamp(MAX_TELLING / MAX_TOLD_AT_ONCE, MAX_TELLING);
         let takes = u32::try_from(takes).unwrap_or(u32::MAX);
         self.telling.clone().acquire_many_owned(takes).await.ok()
     }
@@ -292,7 +310,9 @@ impl OutboundSession {
         };
         match timeout(TOLD_AT_ALL, told).await {
             Ok(Ok(())) => {}
-            Ok(Err(failed)) if failed.kind == SendErrorKind::Forgotten => self.port.tell(None, failed),
+            Ok(Err(failed)) if failed.kind == SendErrorKind::Forgotten => {
+                self.port.tell(None, failed)
+            }
             Ok(Err(failed)) => debug!("a notification or answer was not sent: {}", failed.message),
             Err(_) => debug!("a notification or answer was not taken within {TOLD_AT_ALL:?}"),
         }
@@ -305,7 +325,10 @@ impl OutboundSession {
         self.state.lock().pending.remove(&id);
         match outcome {
             Ok(Some(mut rest)) => {
-                let _ = timeout(AFTER_ANSWER, async { while let Ok(Some(_)) = rest.chunk().await {} }).await;
+                let _ = timeout(AFTER_ANSWER, async {
+                    while let Ok(Some(_)) = rest.chunk().await {}
+                })
+                .await;
             }
             Ok(None) => {}
             Err(failed) => self.port.tell(Some(id), failed),
@@ -333,7 +356,9 @@ impl OutboundSession {
             (true, Body::Events) => self.stream(&asked, response).await.map(Some),
             (true, Body::Other) => {
                 let status = status.as_u16();
-                let why = format!("it answered a request with {status}, and with neither JSON nor events");
+                let why = format!(
+                    "it answered a request with {status}, and with neither JSON nor events"
+                );
                 Err(ExchangeError::new(SendErrorKind::Invalid, why))
             }
             (false, kind) => {
@@ -344,8 +369,8 @@ impl OutboundSession {
                 };
                 let failed = refused(&response, hint, &said);
                 // A modern server gives its JSON-RPC errors a status of HTTP.
-                let is_relayed =
-                    kind == Body::Json && matches!(failed.kind, SendErrorKind::Failed | SendErrorKind::Status);
+                let is_relayed = kind == Body::Json
+                    && matches!(failed.kind, SendErrorKind::Failed | SendErrorKind::Status);
                 match is_relayed.then(|| error_of(&said)).flatten() {
                     Some(HEADER_MISMATCH)
                         if asked.method == "tools/call"
@@ -384,7 +409,11 @@ impl OutboundSession {
                 id: None,
                 outcome: Err(error),
             }) => {
-                let line = format!(r#"{{"jsonrpc":"2.0","id":{},"error":{}}}"#, asked.id, error.text());
+                let line = format!(
+                    r#"{{"jsonrpc":"2.0","id":{},"error":{}}}"#,
+                    asked.id,
+                    error.text()
+                );
                 self.port.deliver(line.into()).await;
                 Ok(())
             }
@@ -408,17 +437,27 @@ impl OutboundSession {
                     if relayed.events > 0 {
                         resumed = 0;
                     }
-                    ExchangeError::new(SendErrorKind::Lost, "its event stream ended without the answer")
+                    ExchangeError::new(
+                        SendErrorKind::Lost,
+                        "its event stream ended without the answer",
+                    )
                 }
                 Err(failed) if failed.kind == SendErrorKind::Lost => failed,
                 Err(failed) => return Err(failed),
             };
-            let can = !self.state.lock().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
+            let can =
+                !self.state.lock().is_modern && parser.last_id().is_some() && resumed < MAX_RESUMED;
             if !can {
                 return Err(failed);
             }
             resumed += 1;
-            sleep(parser.retry().unwrap_or(RESUME).clamp(MIN_RESUME, MAX_RESUME)).await;
+            sleep(
+                parser
+                    .retry()
+                    .unwrap_or(RESUME)
+                    .clamp(MIN_RESUME, MAX_RESUME),
+            )
+            .await;
             response = match self.open_stream(&parser).await {
                 Ok(Some(response)) => response,
                 Ok(None) => return Err(failed),
@@ -433,15 +472,23 @@ impl OutboundSession {
     /// `None`: there is none.
     async fn open_stream(&self, parser: &Parser) -> Result<Option<ResponseStream>, ExchangeError> {
         let mut fields = self.fields(Some(EVENTS), HeaderMap::new());
-        if let Some(last) = parser.last_id().and_then(|id| HeaderValue::from_str(id).ok()) {
+        if let Some(last) = parser
+            .last_id()
+            .and_then(|id| HeaderValue::from_str(id).ok())
+        {
             fields.insert(LAST_EVENT_ID, last);
         }
         let in_session = fields.contains_key(SESSION_ID);
         let url = &self.port.endpoint.url;
-        let response = self.port.send(Method::GET, url, &fields, Bytes::new()).await?;
+        let response = self
+            .port
+            .send(Method::GET, url, &fields, Bytes::new())
+            .await?;
         match response.status {
             StatusCode::NOT_FOUND if in_session => Err(forgotten()),
-            status if status.is_success() && body_of(&response) == Body::Events => Ok(Some(response)),
+            status if status.is_success() && body_of(&response) == Body::Events => {
+                Ok(Some(response))
+            }
             status if status.is_server_error() => Err(refused(&response, "", &[])),
             _ => Ok(None),
         }
@@ -459,16 +506,32 @@ impl OutboundSession {
             match opened {
                 Ok(Some(mut response)) => {
                     parser.resume();
-                    if matches!(self.relay(&mut response, &mut parser, None).await, Ok(relayed) if relayed.events > 0) {
+                    if matches!(self.relay(&mut response, &mut parser, None).await, Ok(relayed) if relayed.events > 0)
+                    {
                         pause = RESUME;
                     }
                 }
                 Ok(None) => return,
-                Err(failed) if failed.kind == SendErrorKind::Forgotten => return self.port.tell(None, failed),
-                Err(failed) if matches!(failed.kind, SendErrorKind::Denied | SendErrorKind::Impossible) => return,
+                Err(failed) if failed.kind == SendErrorKind::Forgotten => {
+                    return self.port.tell(None, failed);
+                }
+                Err(failed)
+                    if matches!(
+                        failed.kind,
+                        SendErrorKind::Denied | SendErrorKind::Impossible
+                    ) =>
+                {
+                    return;
+                }
                 Err(_) => {}
             }
-            sleep(parser.retry().unwrap_or(pause).clamp(MIN_RESUME, MAX_RESUME)).await;
+            sleep(
+                parser
+                    .retry()
+                    .unwrap_or(pause)
+                    .clamp(MIN_RESUME, MAX_RESUME),
+            )
+            .await;
             pause = (pause * 2).min(MAX_RESUME);
         }
     }
@@ -516,12 +579,17 @@ impl OutboundSession {
         if !matches!(asked.method.as_str(), "initialize" | "tools/list") {
             return;
         }
-        let Some(result) = Json::parse(message).ok().and_then(|root| root.get("result")) else {
+        let Some(result) = Json::parse(message)
+            .ok()
+            .and_then(|root| root.get("result"))
+        else {
             return;
         };
         let mut state = self.state.lock();
         if asked.method == "initialize" {
-            let version = result.get("protocolVersion").and_then(|version| version.as_str());
+            let version = result
+                .get("protocolVersion")
+                .and_then(|version| version.as_str());
             state.version = version.and_then(|version| HeaderValue::from_str(&version).ok());
         } else if state.is_modern
             && let Some(tools) = result.get("tools")
@@ -553,7 +621,10 @@ struct StreamMessages {
 }
 
 fn forgotten() -> ExchangeError {
-    ExchangeError::new(SendErrorKind::Forgotten, "the server forgot the session (404)")
+    ExchangeError::new(
+        SendErrorKind::Forgotten,
+        "the server forgot the session (404)",
+    )
 }
 
 /// True if a message, or one of a batch, answers the request with this id.
@@ -573,7 +644,8 @@ fn answers(message: &[u8], id: u64) -> bool {
 fn error_of(body: &[u8]) -> Option<i64> {
     match Envelope::of(Json::parse(body).ok()?).map(|envelope| envelope.kind) {
         Ok(EnvelopeKind::Answer {
-            outcome: Err(error), ..
+            outcome: Err(error),
+            ..
         }) => {
             let code = error.get("code").and_then(|code| code.text().parse().ok());
             Some(code.unwrap_or_default())
@@ -600,7 +672,11 @@ mod tests {
             silence: Duration::from_secs(1),
         };
         let (out, faults) = (lines().0, mpsc::unbounded_channel().0);
-        let session = OutboundSession::new(Port { endpoint, out, faults });
+        let session = OutboundSession::new(Port {
+            endpoint,
+            out,
+            faults,
+        });
         session.state.lock().is_modern = true;
         let asked = OutboundRequest {
             id: 1,
@@ -608,7 +684,9 @@ mod tests {
         };
         let tool = |name: &str| {
             let schema = r#"{"properties":{"a":{"type":"string","x-mcp-header":"A"}}}"#;
-            format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"{name}","inputSchema":{schema}}}]}}}}"#)
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{{"name":"{name}","inputSchema":{schema}}}]}}}}"#
+            )
         };
         for at in 0..2 * MAX_MIRRORED {
             session.learn(&asked, &tool(&at.to_string()).into());
@@ -617,6 +695,11 @@ mod tests {
         session.learn(&asked, &tool("last").into());
         let state = session.state.lock();
         assert!(state.mirrored.len() <= MAX_MIRRORED && state.mirrored.contains_key("last"));
-        assert!(state.mirrored.keys().all(|name| name.len() <= MAX_TOOL_NAME));
+        assert!(
+            state
+                .mirrored
+                .keys()
+                .all(|name| name.len() <= MAX_TOOL_NAME)
+        );
     }
 }

@@ -58,7 +58,11 @@ impl Parser {
     ///
     /// # Errors
     /// What the stream sends is over the limit; it is of no use any more.
-    pub fn feed(&mut self, mut part: &[u8], events: &mut VecDeque<SseEvent>) -> Result<(), TooLong> {
+    pub fn feed(
+        &mut self,
+        mut part: &[u8],
+        events: &mut VecDeque<SseEvent>,
+    ) -> Result<(), TooLong> {
         while !part.is_empty() {
             if std::mem::take(&mut self.after_return) && part[0] == b'\n' {
                 part = &part[1..];
@@ -121,7 +125,10 @@ impl Parser {
             if let Some(id) = self.id.take() {
                 self.last_id = Some(id);
             }
-            let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
+            let (name, data) = (
+                std::mem::take(&mut self.name),
+                std::mem::take(&mut self.data),
+            );
             if std::mem::take(&mut self.has_data) {
                 events.push_back(SseEvent { name, data });
             }
@@ -164,7 +171,9 @@ mod tests {
 
     fn read(parts: &[&[u8]], limit: usize) -> (Result<(), TooLong>, Vec<(String, String)>, Parser) {
         let (mut parser, mut events) = (Parser::new(limit), VecDeque::new());
-        let result = parts.iter().try_for_each(|part| parser.feed(part, &mut events));
+        let result = parts
+            .iter()
+            .try_for_each(|part| parser.feed(part, &mut events));
         let events = events.into_iter();
         let events = events.map(|event| (event.name, String::from_utf8(event.data).unwrap()));
         (result, events.collect(), parser)
@@ -177,9 +186,17 @@ mod tests {
     #[test]
     fn reads_what_the_standard_says() {
         let (result, events, parser) = read(&[STREAM], 1000);
-        let expected = [("", ""), ("endpoint", "/x"), ("", "a\nb\n"), ("", "{\"x\": \"ä\"}")];
+        let expected = [
+            ("", ""),
+            ("endpoint", "/x"),
+            ("", "a\nb\n"),
+            ("", "{\"x\": \"ä\"}"),
+        ];
         assert_eq!(result, Ok(()));
-        assert_eq!(events, expected.map(|(name, data)| (name.to_owned(), data.to_owned())));
+        assert_eq!(
+            events,
+            expected.map(|(name, data)| (name.to_owned(), data.to_owned()))
+        );
         assert_eq!(
             (parser.last_id(), parser.retry()),
             (Some("3"), Some(Duration::from_millis(250)))
@@ -197,9 +214,15 @@ mod tests {
 
     #[test]
     fn an_id_that_no_header_should_hold_is_none() {
-        let long = format!("id: 1\ndata: a\n\nid: {}\ndata: b\n\n", "x".repeat(MAX_ID + 1));
+        let long = format!(
+            "id: 1\ndata: a\n\nid: {}\ndata: b\n\n",
+            "x".repeat(MAX_ID + 1)
+        );
         let (result, events, parser) = read(&[long.as_bytes()], 1 << 16);
-        assert_eq!((result, events.len(), parser.last_id()), (Ok(()), 2, Some("1")));
+        assert_eq!(
+            (result, events.len(), parser.last_id()),
+            (Ok(()), 2, Some("1"))
+        );
     }
 
     proptest! {

@@ -21,7 +21,9 @@ impl Dial for Says {
         let (ours, mut theirs) = duplex(1 << 20);
         tokio::spawn(async move {
             let head = head(&mut theirs).await;
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
             theirs.read_exact(&mut body).await.unwrap();
             theirs.write_all(answer.as_bytes()).await.unwrap();
@@ -88,7 +90,9 @@ async fn session(answer: &str) -> (String, Vec<SendError>) {
 async fn a_session_says_an_answer_or_why_there_is_none() {
     let with = |status: &str, kind: &str, body: &str| {
         let length = body.len();
-        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}")
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
     };
     let (json, events) = ("application/json; charset=utf-8", "text/event-stream");
     let result = r#"{"jsonrpc":"2.0","id":7,"result":{"big":12345678901234567890,"x":1e400}}"#;
@@ -136,16 +140,34 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
             SendErrorKind::TooLong,
         ),
         (with("200 OK", events, "id: 1\n\n"), SendErrorKind::Lost),
-        (with("500 Oops", "text/plain", "oops"), SendErrorKind::Failed),
-        (with("404 Not Found", "text/plain", ""), SendErrorKind::Status),
+        (
+            with("500 Oops", "text/plain", "oops"),
+            SendErrorKind::Failed,
+        ),
+        (
+            with("404 Not Found", "text/plain", ""),
+            SendErrorKind::Status,
+        ),
         (
             with("404 Not Found", "text/html", &"<p>".repeat(200)),
             SendErrorKind::Status,
         ),
-        (with("502 Bad Gateway", "text/plain", ""), SendErrorKind::Failed),
-        (with("408 Request Timeout", "text/plain", ""), SendErrorKind::Failed),
-        (with("504 Gateway Timeout", "text/plain", ""), SendErrorKind::Failed),
-        (with("501 Not Implemented", "text/plain", ""), SendErrorKind::Status),
+        (
+            with("502 Bad Gateway", "text/plain", ""),
+            SendErrorKind::Failed,
+        ),
+        (
+            with("408 Request Timeout", "text/plain", ""),
+            SendErrorKind::Failed,
+        ),
+        (
+            with("504 Gateway Timeout", "text/plain", ""),
+            SendErrorKind::Failed,
+        ),
+        (
+            with("501 Not Implemented", "text/plain", ""),
+            SendErrorKind::Status,
+        ),
         (with("429 Slow", json, error), SendErrorKind::Busy(None)),
         (
             with("503 Busy\r\nRetry-After: 7", "text/plain", ""),
@@ -159,8 +181,13 @@ async fn a_session_says_an_answer_or_why_there_is_none() {
         (String::new(), SendErrorKind::Lost),
     ] {
         let (said, faults) = session(&answer).await;
-        let kinds: Vec<(Option<u64>, SendErrorKind)> = faults.iter().map(|fault| (fault.id, fault.kind)).collect();
-        assert_eq!((said.as_str(), kinds), ("", vec![(Some(7), kind)]), "{answer:.200}");
+        let kinds: Vec<(Option<u64>, SendErrorKind)> =
+            faults.iter().map(|fault| (fault.id, fault.kind)).collect();
+        assert_eq!(
+            (said.as_str(), kinds),
+            ("", vec![(Some(7), kind)]),
+            "{answer:.200}"
+        );
         // As summaries show it, which are cut.
         let summary: String = faults[0].message.chars().take(120).collect();
         let hints = summary.contains("\"type\": \"sse\"");
@@ -182,10 +209,13 @@ impl Dial for Slow {
         tokio::spawn(async move {
             loop {
                 let head = head(&mut theirs).await;
-                let Some(method) = head.split(' ').next().filter(|method| !method.is_empty()) else {
+                let Some(method) = head.split(' ').next().filter(|method| !method.is_empty())
+                else {
                     return;
                 };
-                let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+                let length = head
+                    .lines()
+                    .find_map(|line| line.strip_prefix("content-length: "));
                 let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
                 theirs.read_exact(&mut body).await.unwrap();
                 let said: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -197,8 +227,9 @@ impl Dial for Slow {
                         stream.to_owned()
                     }
                     (_, Some(id)) => {
-                        let body =
-                            format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25"}}}}"#);
+                        let body = format!(
+                            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"protocolVersion":"2025-11-25"}}}}"#
+                        );
                         let length = body.len();
                         format!(
                             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -227,11 +258,20 @@ async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
         let mut link = session_over(HttpClient::over(slow));
         let begun = tokio::time::Instant::now();
         for (line, has_answer) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#, true),
-            (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, false),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#,
+                true,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+                false,
+            ),
             (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#, true),
         ] {
-            link.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+            link.input
+                .write_all(format!("{line}\n").as_bytes())
+                .await
+                .unwrap();
             if has_answer {
                 assert_ne!(link.output.read(&mut [0; 4096]).await.unwrap(), 0, "{line}");
             }
@@ -239,7 +279,12 @@ async fn what_follows_the_handshake_of_a_legacy_server_waits_for_its_stream() {
         assert_eq!(begun.elapsed().as_millis(), held, "{stream}");
         assert_eq!(
             *asked.lock().unwrap(),
-            ["initialize", "notifications/initialized", "GET", "tools/list"]
+            [
+                "initialize",
+                "notifications/initialized",
+                "GET",
+                "tools/list"
+            ]
         );
     }
 }
@@ -267,7 +312,12 @@ async fn a_stream_that_always_ends_at_once_is_not_asked_for_without_a_pause() {
         while link.output.read(&mut read).await.unwrap() > 0 {}
     })
     .await;
-    let times = asked.lock().unwrap().iter().filter(|what| *what == "GET").count();
+    let times = asked
+        .lock()
+        .unwrap()
+        .iter()
+        .filter(|what| *what == "GET")
+        .count();
     assert!((50..=101).contains(&times), "{times}");
 }
 
@@ -302,7 +352,10 @@ async fn a_flood_of_notifications_is_no_flood_of_connections() {
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{}\"}}\n",
         "x".repeat(8000)
     );
-    link.input.write_all(long.repeat(4).as_bytes()).await.unwrap();
+    link.input
+        .write_all(long.repeat(4).as_bytes())
+        .await
+        .unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(connections.lock().unwrap().len(), 4);
 }
@@ -345,14 +398,18 @@ async fn many_long_answers_at_once_are_not_all_held() {
             ..endpoint(HttpClient::over(Endless(answer, taken.clone())))
         });
         for id in 0..20 {
-            let request = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n");
+            let request =
+                format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n");
             link.input.write_all(request.as_bytes()).await.unwrap();
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
         let taken = taken.lock().unwrap();
         let whole = taken.iter().filter(|taken| **taken == 1 << 20).count();
         assert_eq!((taken.len(), whole), (20, 4), "{answer}");
-        assert!(taken.iter().sum::<usize>() < (4 << 20) + 16 * 200_000, "{taken:?}");
+        assert!(
+            taken.iter().sum::<usize>() < (4 << 20) + 16 * 200_000,
+            "{taken:?}"
+        );
     }
 }
 
@@ -360,7 +417,8 @@ async fn many_long_answers_at_once_are_not_all_held() {
 async fn one_servers_calls_take_so_many_descriptors_and_no_more() {
     let connections: Arc<Mutex<Vec<DuplexStream>>> = Arc::default();
     let mut link = session_over(HttpClient::over(Deaf(connections.clone())));
-    let requests = (0..700).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n"));
+    let requests = (0..700)
+        .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"tools/call\"}}\n"));
     let requests: String = requests.collect();
     link.input.write_all(requests.as_bytes()).await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -155,7 +155,9 @@ impl ByteBudget {
     /// one that asks. Whatever account that is, it holds more than an equal share.
     fn heaviest(&self, more: usize, asking: &dyn BudgetHolder) -> Option<Arc<dyn BudgetHolder>> {
         let peers: Vec<_> = self.peers.lock().iter().filter_map(Weak::upgrade).collect();
-        let others = peers.iter().filter(|peer| !ptr::addr_eq(&raw const ***peer, asking));
+        let others = peers
+            .iter()
+            .filter(|peer| !ptr::addr_eq(&raw const ***peer, asking));
         let others = others.map(|peer| ByteClaim {
             tenant: peer.tenant(),
             held: peer.held(),
@@ -170,7 +172,9 @@ impl ByteBudget {
         keep_heaviest(&mut claims, Tenant::account);
         keep_heaviest(&mut claims, Tenant::part);
         keep_heaviest(&mut claims, |tenant| tenant);
-        let heaviest = claims.iter().max_by_key(|claim| (claim.held, claim.holder.is_none()));
+        let heaviest = claims
+            .iter()
+            .max_by_key(|claim| (claim.held, claim.holder.is_none()));
         heaviest.and_then(|claim| claim.holder.cloned())
     }
 

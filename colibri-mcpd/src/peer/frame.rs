@@ -102,7 +102,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         if self.buffer.is_empty() {
             0
         } else {
-            self.buffer.capacity().max(self.buffer.len() + self.read_size)
+            self.buffer
+                .capacity()
+                .max(self.buffer.len() + self.read_size)
         }
     }
 
@@ -114,7 +116,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// True if a line has come whose reading may take long.
     pub(crate) fn has_much(&self) -> bool {
         const MUCH: usize = 1024 * 1024;
-        let in_buffer = || self.buffer.len() >= MUCH && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some();
+        let in_buffer = || {
+            self.buffer.len() >= MUCH
+                && memchr::memchr(b'\n', &self.buffer[self.searched..]).is_some()
+        };
         self.lines.iter().any(|line| line.len() >= MUCH) || in_buffer()
     }
 
@@ -165,7 +170,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
     /// Keeps bytes until their line ends.
     fn keep(&mut self, rest: &[u8]) {
         let (length, most) = (self.buffer.len(), self.limit + LARGEST_READ);
-        if length + rest.len() > self.buffer.capacity() && length > most / 4 && length < self.limit {
+        if length + rest.len() > self.buffer.capacity() && length > most / 4 && length < self.limit
+        {
             // For a line that may end within the limit never much more than the limit.
             let mut whole = BytesMut::with_capacity(most.min(2 * length).max(length + rest.len()));
             whole.extend_from_slice(&self.buffer);
@@ -200,7 +206,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         }
         let mut rest = read;
         while let Some(end) = memchr::memchr(b'\n', rest).filter(|end| *end <= self.limit) {
-            self.lines.extend(content(&rest[..end]).map(Bytes::copy_from_slice));
+            self.lines
+                .extend(content(&rest[..end]).map(Bytes::copy_from_slice));
             rest = &rest[end + 1..];
         }
         rest
@@ -222,7 +229,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             return Some(Frame::Line(line));
         }
         loop {
-            let end = memchr::memchr(b'\n', &self.buffer[self.searched..]).map(|found| self.searched + found);
+            let end = memchr::memchr(b'\n', &self.buffer[self.searched..])
+                .map(|found| self.searched + found);
             match (end, &mut self.overlong) {
                 (Some(end), None) if end <= self.limit => {
                     let mut line = self.buffer.split_to(end + 1);
@@ -361,7 +369,9 @@ mod tests {
 
     /// All frames of a stream that arrives in these pieces.
     fn frames(pieces: Vec<Vec<u8>>, limit: usize) -> Vec<Frame> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let (mut near, far) = tokio::io::duplex(64);
             let write = async move {
@@ -404,7 +414,10 @@ mod tests {
 
     #[test]
     fn passes_over_a_long_line_and_reads_its_id() {
-        let long = format!("{{\"method\":\"x\",\"params\":\"{}\",\"id\":9}}", "y".repeat(150));
+        let long = format!(
+            "{{\"method\":\"x\",\"params\":\"{}\",\"id\":9}}",
+            "y".repeat(150)
+        );
         let length = long.len() as u64;
         let got = frames(vec![format!("{long}\nnext\n").into_bytes()], 64);
         assert_eq!(

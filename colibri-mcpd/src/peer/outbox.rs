@@ -54,7 +54,9 @@ pub fn together<R>(work: impl FnOnce() -> R) -> R {
     struct OutboxClosed;
     impl Drop for OutboxClosed {
         fn drop(&mut self) {
-            let Some(mut queues) = TOGETHER.take() else { return };
+            let Some(mut queues) = TOGETHER.take() else {
+                return;
+            };
             for queue in queues.drain(..) {
                 queue.write_now();
             }
@@ -212,7 +214,12 @@ impl Outbox {
     }
 
     /// Queues a frame that others get too, between a head and a tail of its own.
-    pub(crate) fn push_shared(self: &Arc<Outbox>, head: &[u8], shared: &SharedBytes, tail: &[u8]) -> bool {
+    pub(crate) fn push_shared(
+        self: &Arc<Outbox>,
+        head: &[u8],
+        shared: &SharedBytes,
+        tail: &[u8],
+    ) -> bool {
         let own = head.len() + tail.len() + 1;
         self.put(own + shared.bytes().len(), own, |inner| {
             inner.tail.extend_from_slice(head);
@@ -227,7 +234,9 @@ impl Outbox {
         let length = edits.edited_length(frame.len()) + 1;
         self.put(length, length, |inner| {
             edits.pieces(frame.len(), |piece| match piece {
-                Ok(range) if range.len() >= BY_REFERENCE => inner.by_reference(frame.slice(range), true),
+                Ok(range) if range.len() >= BY_REFERENCE => {
+                    inner.by_reference(frame.slice(range), true)
+                }
                 Ok(range) => inner.tail.extend_from_slice(&frame[range]),
                 Err(with) => inner.tail.extend_from_slice(with),
             });
@@ -236,7 +245,12 @@ impl Outbox {
     }
 
     /// Queues `length` bytes, `own` of which are not counted elsewhere.
-    fn put(self: &Arc<Outbox>, length: usize, own: usize, write: impl FnOnce(&mut OutboxInner)) -> bool {
+    fn put(
+        self: &Arc<Outbox>,
+        length: usize,
+        own: usize,
+        write: impl FnOnce(&mut OutboxInner),
+    ) -> bool {
         let together = TOGETHER.with_borrow(|list| list.as_ref().map(|_| THREAD.with(|id| *id)));
         let mut to_write = false;
         let put = self.change(own, |inner| {
@@ -322,7 +336,9 @@ impl Outbox {
     /// A message is not in flight any more: gives back what [`Outbox::hold`] took.
     pub fn let_go(&self, length: usize) {
         let less = |had: usize| Some(had.saturating_sub(length));
-        let had = self.in_flight.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let had = self
+            .in_flight
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         let had = had.unwrap_or_default();
         // Of one that was cut off everything was given back then.
         self.budget.give_back(had.min(length));
@@ -347,7 +363,8 @@ impl Outbox {
 
     /// Notes what is held, and since when it is too much.
     fn note(&self, inner: &mut OutboxInner) {
-        self.held.store(inner.queued + inner.kept, Ordering::Relaxed);
+        self.held
+            .store(inner.queued + inner.kept, Ordering::Relaxed);
         if inner.queued + inner.kept <= self.limit {
             inner.over_since = None;
         } else if inner.over_since.is_none() {
@@ -451,7 +468,10 @@ impl Outbox {
 
     /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
     /// again until there is nothing to take: only then it is woken for more.
-    pub(crate) fn poll_taken(self: &Arc<Outbox>, context: &mut Context<'_>) -> Poll<Option<OutboxBatch>> {
+    pub(crate) fn poll_taken(
+        self: &Arc<Outbox>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<OutboxBatch>> {
         let mut inner = self.inner.lock();
         if inner.is_empty() || inner.broken {
             if inner.closed {
@@ -527,7 +547,8 @@ impl BudgetHolder for Outbox {
         self.cut_off.store(true, Ordering::Relaxed);
         self.discard();
         // Its calls are cancelled as soon as its connection sees that.
-        self.budget.give_back(self.in_flight.swap(0, Ordering::Relaxed));
+        self.budget
+            .give_back(self.in_flight.swap(0, Ordering::Relaxed));
     }
 }
 
@@ -546,13 +567,19 @@ impl OutboxInner {
                 return Poll::Pending;
             };
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let pieces = self.ready.iter().map(|piece| &piece.bytes[..]).chain([&self.tail[..]]);
+            let pieces = self
+                .ready
+                .iter()
+                .map(|piece| &piece.bytes[..])
+                .chain([&self.tail[..]]);
             let mut count = 0;
             for (slice, piece) in slices.iter_mut().zip(pieces) {
                 *slice = IoSlice::new(piece);
                 count += 1;
             }
-            let written = std::task::ready!(Pin::new(&mut to.0).poll_write_vectored(context, &slices[..count]))?;
+            let written = std::task::ready!(
+                Pin::new(&mut to.0).poll_write_vectored(context, &slices[..count])
+            )?;
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -592,7 +619,10 @@ impl OutboxInner {
     fn end_tail(&mut self) {
         let bytes = self.tail.split().freeze();
         if !bytes.is_empty() {
-            self.ready.push_back(QueuedPiece { bytes, counted: true });
+            self.ready.push_back(QueuedPiece {
+                bytes,
+                counted: true,
+            });
         }
     }
 
@@ -649,7 +679,11 @@ mod tests {
     async fn what_is_queued_is_written_at_once_and_what_is_queued_together_in_one_go() {
         struct Writes(Arc<Mutex<Vec<Vec<u8>>>>);
         impl AsyncWrite for Writes {
-            fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            fn poll_write(
+                self: Pin<&mut Self>,
+                _: &mut Context<'_>,
+                bytes: &[u8],
+            ) -> Poll<io::Result<usize>> {
                 self.0.lock().push(bytes.to_vec());
                 Poll::Ready(Ok(bytes.len()))
             }
@@ -828,7 +862,8 @@ mod tests {
         for _ in 0..4 {
             assert!(other.push(&[b'x'; 100 << 10]) && budget.queued() <= 1 << 20);
         }
-        let cut_off = |queues: &[Arc<Outbox>]| queues.iter().filter(|one| one.was_cut_off()).count();
+        let cut_off =
+            |queues: &[Arc<Outbox>]| queues.iter().filter(|one| one.was_cut_off()).count();
         assert!(cut_off(&many) >= 4 && !other.was_cut_off());
         // Who asks and has most loses the largest of their own; whoever has less loses nothing, however many they are.
         let third = of(Tenant::Person(3));
@@ -852,7 +887,11 @@ mod tests {
         assert!(greedy.iter().all(|one| one.hold(100 << 10)));
         // The person asks for more: the agents together have most, and of them the one that does.
         assert!(person.hold(100 << 10));
-        assert!(greedy.iter().any(|one| one.was_cut_off()) && !quiet.was_cut_off() && !person.was_cut_off());
+        assert!(
+            greedy.iter().any(|one| one.was_cut_off())
+                && !quiet.was_cut_off()
+                && !person.was_cut_off()
+        );
         // Another person asks: it costs the same agent.
         let other = of(Tenant::Person(2));
         assert!(other.hold(300 << 10));
@@ -861,7 +900,10 @@ mod tests {
         let last = greedy.iter().find(|one| !one.was_cut_off()).unwrap();
         assert!(!last.hold(900 << 10) && !person.was_cut_off() && !other.was_cut_off());
         // A server that a person's calls had started is theirs; one that all share is an account of its own.
-        let server = |person| Tenant::Server { id: "s".into(), person };
+        let server = |person| Tenant::Server {
+            id: "s".into(),
+            person,
+        };
         drop((quiet, greedy));
         let (theirs, shared) = (of(server(Some(1))), of(server(None)));
         assert!(theirs.keep(0, 320 << 10) && shared.keep(0, 150 << 10));
@@ -907,9 +949,15 @@ mod tests {
             panic!("nothing taken");
         };
         assert_eq!(taken.frames, 3);
-        assert_eq!(taken.pieces.concat(), [b"first\n", &big[..], b"\nlast\n"].concat());
+        assert_eq!(
+            taken.pieces.concat(),
+            [b"first\n", &big[..], b"\nlast\n"].concat()
+        );
         assert!(
-            taken.pieces.iter().any(|piece| piece.as_ptr() == big.as_ptr()),
+            taken
+                .pieces
+                .iter()
+                .any(|piece| piece.as_ptr() == big.as_ptr()),
             "by reference"
         );
         assert!(take(&outbox).is_pending() && !outbox.is_over());

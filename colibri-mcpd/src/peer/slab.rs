@@ -71,7 +71,12 @@ impl<T> Slab<T> {
         }
         // All of them: an id that is reserved has its slot until it is put or given back.
         if self.free.len() == self.slots.len() && self.slots.len() > KEPT_SLOTS {
-            self.before = self.slots.iter().map(|slot| slot.turn).max().unwrap_or(self.before);
+            self.before = self
+                .slots
+                .iter()
+                .map(|slot| slot.turn)
+                .max()
+                .unwrap_or(self.before);
             (self.slots, self.free) = (Vec::new(), Vec::new());
         }
     }
@@ -166,7 +171,12 @@ mod tests {
         assert_eq!(slab.take_all().len(), 5000);
         assert!(slab.slots.capacity() == 0 && slab.is_empty());
         let after = slab.reserve().unwrap();
-        assert!(!ids.contains(&after) && ids.iter().all(|id| slab.was_given(*id) && slab.get_mut(*id).is_none()));
+        assert!(
+            !ids.contains(&after)
+                && ids
+                    .iter()
+                    .all(|id| slab.was_given(*id) && slab.get_mut(*id).is_none())
+        );
     }
 
     #[test]

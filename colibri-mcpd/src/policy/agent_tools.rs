@@ -30,7 +30,8 @@ impl AgentTools {
         let mut servers = Vec::new();
         for member in cursor.members()? {
             let id = member.key;
-            let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'*');
+            let legal =
+                |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'*');
             if id.is_empty() || id.len() > 32 || !id.bytes().all(legal) {
                 return Err(member.key_error("must be a server's id, or a pattern of one with *"));
             }
@@ -52,7 +53,9 @@ impl AgentTools {
     }
 
     fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a (Pattern, ToolRules)> {
-        self.servers.iter().filter(move |(pattern, _)| pattern.matches(server))
+        self.servers
+            .iter()
+            .filter(move |(pattern, _)| pattern.matches(server))
     }
 
     /// True if the agent may use anything of a server.
@@ -72,7 +75,9 @@ impl AgentTools {
     pub fn judge(&self, server: &str, name: &str) -> RuleVerdict {
         let find = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |of: &Pattern, rule: &str| format!("{}.{}.{rule}", self.place, of.as_str());
-        let denied = |(of, rules): &(Pattern, ToolRules)| Some(place(of, &format!("deny[{}]", find(&rules.deny)?)));
+        let denied = |(of, rules): &(Pattern, ToolRules)| {
+            Some(place(of, &format!("deny[{}]", find(&rules.deny)?)))
+        };
         if let Some(rule) = self.of(server).find_map(denied) {
             return RuleVerdict::Deny { rule };
         }
@@ -139,7 +144,10 @@ mod tests {
     fn what_is_to_be_confirmed_need_not_be_allowed_as_well() {
         let fs = tools(r#"{"fs":{"allow":["read_*"],"confirm":["write_*"],"deny":["write_key"]}}"#);
         assert_eq!(said(&fs, "fs", "read_file"), "allow");
-        assert_eq!(said(&fs, "fs", "write_file"), "confirm agents.fs.confirm \"write_*\"");
+        assert_eq!(
+            said(&fs, "fs", "write_file"),
+            "confirm agents.fs.confirm \"write_*\""
+        );
         assert_eq!(said(&fs, "fs", "write_key"), "deny agents.fs.deny[0]");
         assert_eq!(said(&fs, "fs", "remove"), "deny agents");
         assert!(fs.has("fs", "write_file"));

@@ -75,13 +75,19 @@ impl AnswerContract {
     const OF_RESULTS: [&'static str; 3] = ["record", "result", "retries"];
 
     /// Reads them. `place` is where the term of the tool stands.
-    pub(super) fn read(keys: &Object<'_>, is_denied: bool, place: String) -> Result<AnswerContract, DocumentError> {
+    pub(super) fn read(
+        keys: &Object<'_>,
+        is_denied: bool,
+        place: String,
+    ) -> Result<AnswerContract, DocumentError> {
         let denied = AnswerContract::OF_RESULTS
             .iter()
             .find_map(|key| keys.get(key))
             .filter(|_| is_denied);
         if let Some(key) = denied {
-            return Err(key.error("a tool that is denied answers nothing: beside deny there are refused and task"));
+            return Err(key.error(
+                "a tool that is denied answers nothing: beside deny there are refused and task",
+            ));
         }
         Ok(AnswerContract {
             place,
@@ -103,8 +109,15 @@ impl AnswerContract {
     /// # Errors
     /// [`Code::ResultRefused`] with the contract's reason, what of the result is not as it must be, and the place in
     /// the file.
-    pub fn check(&self, result: Json<'_>, says_error: bool, arguments: &[u8]) -> Result<(), Failure> {
-        let Some(term) = &self.result else { return Ok(()) };
+    pub fn check(
+        &self,
+        result: Json<'_>,
+        says_error: bool,
+        arguments: &[u8],
+    ) -> Result<(), Failure> {
+        let Some(term) = &self.result else {
+            return Ok(());
+        };
         term.check(result, says_error, arguments).map_err(|why| {
             self.refuse(&format!(
                 "the tool did run, but its result is not as the contract says: {why}"
@@ -193,7 +206,9 @@ impl RecordedField {
         ResultFacts {
             event: &self.event,
             fields: fields
-                .filter_map(|(name, place)| Some((name.as_str(), fact(place.of(object?)?, redact)?)))
+                .filter_map(|(name, place)| {
+                    Some((name.as_str(), fact(place.of(object?)?, redact)?))
+                })
                 .collect(),
         }
     }
@@ -203,7 +218,9 @@ impl RecordedField {
 fn fact(value: Json<'_>, redact: Redact<'_>) -> Option<FieldFact> {
     let text = || Some(FieldFact::Text(brief(&redact(&value.as_str()?), MAX_TEXT)));
     let number = value.as_u64().map(FieldFact::Number);
-    number.or_else(|| value.as_bool().map(FieldFact::Flag)).or_else(text)
+    number
+        .or_else(|| value.as_bool().map(FieldFact::Flag))
+        .or_else(text)
 }
 
 /// Arguments that every reader sees alike.
@@ -222,7 +239,9 @@ fn recorded(cursor: &ValueCursor<'_>, whose: &str) -> Result<RecordedField, Docu
     let name = event.text()?;
     // The daemon's own events have no such name.
     if !terms::is_name(name) || !name.contains('_') {
-        return Err(event.error("must be two words or more of a-z and 0-9, joined by _, like model_call"));
+        return Err(
+            event.error("must be two words or more of a-z and 0-9, joined by _, like model_call")
+        );
     }
     Ok(RecordedField {
         event: name.to_owned(),
@@ -234,13 +253,15 @@ fn retries(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Vec<Duration>>, 
     let mut retries = BTreeMap::new();
     for member in cursor.members()? {
         if !terms::is_code(member.key) {
-            return Err(
-                member.key_error("a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED")
-            );
+            return Err(member.key_error(
+                "a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED",
+            ));
         }
         let waits = member.value.array()?;
         if !(1..=MAX_RETRIES).contains(&waits.len()) {
-            let why = format!("must have 1 to {MAX_RETRIES} waits in milliseconds, one for each further attempt");
+            let why = format!(
+                "must have 1 to {MAX_RETRIES} waits in milliseconds, one for each further attempt"
+            );
             return Err(member.value.error(why));
         }
         let waits = waits

@@ -68,7 +68,9 @@ pub enum DecideError {
     #[error("no call {0} is waiting: it was decided, has expired or was cancelled")]
     NotWaiting(String),
     /// The approver made the call.
-    #[error("call {0} was made by your own uid; another operator has to approve it (self_approve in clients.json)")]
+    #[error(
+        "call {0} was made by your own uid; another operator has to approve it (self_approve in clients.json)"
+    )]
     OwnCall(String),
 }
 
@@ -121,7 +123,9 @@ pub struct PendingApproval {
     waiting: Arc<Mutex<BTreeMap<String, ApprovalEntry>>>,
 }
 
-fn lock(waiting: &Mutex<BTreeMap<String, ApprovalEntry>>) -> MutexGuard<'_, BTreeMap<String, ApprovalEntry>> {
+fn lock(
+    waiting: &Mutex<BTreeMap<String, ApprovalEntry>>,
+) -> MutexGuard<'_, BTreeMap<String, ApprovalEntry>> {
     waiting.lock()
 }
 
@@ -155,12 +159,19 @@ impl ApprovalQueue {
     ) -> Result<PendingApproval, Failure> {
         let mut waiting = lock(&self.waiting);
         // An agent fills its own part of the queue, and not that of the person for whom it runs.
-        let is_own = |shown: &Approval| shown.uid == asker.uid && shown.session.as_deref() == asker.session;
-        let own = waiting.values().filter(|entry| is_own(&entry.shown)).count();
+        let is_own =
+            |shown: &Approval| shown.uid == asker.uid && shown.session.as_deref() == asker.session;
+        let own = waiting
+            .values()
+            .filter(|entry| is_own(&entry.shown))
+            .count();
         // Nor do many of them fill that of people.
         let most = asker.session.map_or(MAX_WAITING, |_| MAX_WAITING / 2);
         if own >= MAX_OF_ONE || waiting.len() >= most {
-            let failure = Failure::new(Code::ApprovalDenied, "too many calls wait for approval already");
+            let failure = Failure::new(
+                Code::ApprovalDenied,
+                "too many calls wait for approval already",
+            );
             return Err(failure
                 .of_server(server)
                 .by_rule(rule)
@@ -169,7 +180,8 @@ impl ApprovalQueue {
         let mut bytes = [0; 4];
         let id = loop {
             if getrandom::fill(&mut bytes).is_err() {
-                let failure = Failure::new(Code::ApprovalDenied, "the call could not be given a number");
+                let failure =
+                    Failure::new(Code::ApprovalDenied, "the call could not be given a number");
                 return Err(failure.of_server(server).by_rule(rule));
             }
             // Not counted up: what was decided about a number must never be about another call after a restart.
@@ -180,7 +192,9 @@ impl ApprovalQueue {
         };
         let (sender, answer) = oneshot::channel();
         let since = Instant::now();
-        let asked = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let asked = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let shown = Approval {
             id: id.clone(),
             uid: asker.uid,
@@ -223,7 +237,13 @@ impl ApprovalQueue {
     ///
     /// # Errors
     /// No such call, or an approver who made it and has no `self_approve`. Denying one's own call is always possible.
-    pub fn decide(&self, id: &str, approve: bool, by: u32, self_approve: bool) -> Result<Approval, DecideError> {
+    pub fn decide(
+        &self,
+        id: &str,
+        approve: bool,
+        by: u32,
+        self_approve: bool,
+    ) -> Result<Approval, DecideError> {
         let mut waiting = lock(&self.waiting);
         let shown = id.to_owned();
         let gone = || DecideError::NotWaiting(brief(&shown, 20));
@@ -255,7 +275,10 @@ impl PendingApproval {
     /// The progress notification for the waiting caller, for the progress token of the call, which is JSON as it was
     /// written.
     pub fn notice(&self, token: &str) -> String {
-        let seconds = self.until.saturating_duration_since(Instant::now()).as_secs();
+        let seconds = self
+            .until
+            .saturating_duration_since(Instant::now())
+            .as_secs();
         let message = string(&format!(
             "the call of {} waits for approval, at most {seconds} s: an operator other than its caller allows it with \
              `colibri-mcp approvals approve {}`",
@@ -309,7 +332,11 @@ impl Decision {
                 "nobody approved this call in time: the client showed it to no person, its program replied {reply} by itself"
             ),
         };
-        Some(Failure::new(Code::ApprovalDenied, why).of_server(server).by_rule(rule))
+        Some(
+            Failure::new(Code::ApprovalDenied, why)
+                .of_server(server)
+                .by_rule(rule),
+        )
     }
 }
 
@@ -369,13 +396,23 @@ impl SummaryText {
         }
         if json.is_object() && depth < MAX_DEPTH && json.members().next().is_some() {
             for member in json.members() {
-                let key = member.key.as_str().unwrap_or_else(|| member.key.text().into());
+                let key = member
+                    .key
+                    .as_str()
+                    .unwrap_or_else(|| member.key.text().into());
                 self.is_cut |= key.chars().count() > MAX_KEY;
-                self.show(member.value, &format!("{path}/{}", brief(&key, MAX_KEY)), depth + 1);
+                self.show(
+                    member.value,
+                    &format!("{path}/{}", brief(&key, MAX_KEY)),
+                    depth + 1,
+                );
             }
             return;
         }
-        if json.kind() == JsonKind::Array && depth < MAX_DEPTH && json.elements().any(|element| element.is_object()) {
+        if json.kind() == JsonKind::Array
+            && depth < MAX_DEPTH
+            && json.elements().any(|element| element.is_object())
+        {
             for (index, element) in json.elements().enumerate() {
                 self.show(element, &format!("{path}/{index}"), depth + 1);
             }
@@ -399,7 +436,11 @@ impl SummaryText {
             return text.into_owned();
         }
         self.is_cut = true;
-        let at = |character: usize| text.char_indices().nth(character).map_or(text.len(), |(at, _)| at);
+        let at = |character: usize| {
+            text.char_indices()
+                .nth(character)
+                .map_or(text.len(), |(at, _)| at)
+        };
         let (begin, end) = (at(MAX_VALUE / 2), at(characters - MAX_VALUE / 2));
         format!(
             "{}[… {} bytes not shown …]{}",
@@ -429,7 +470,13 @@ mod tests {
 
     fn ask(queue: &ApprovalQueue, uid: u32) -> PendingApproval {
         queue
-            .ask(&person(uid), "github", "create_issue", "rule", summary(b"{}"))
+            .ask(
+                &person(uid),
+                "github",
+                "create_issue",
+                "rule",
+                summary(b"{}"),
+            )
             .unwrap()
     }
 
@@ -439,9 +486,15 @@ mod tests {
         let (mut first, mut second) = (ask(&queue, 1001), ask(&queue, 1001));
         assert_eq!(queue.list().len(), 2);
         let id = first.id.clone();
-        assert_eq!(queue.decide(&id, true, 1, false).unwrap().tool, "create_issue");
+        assert_eq!(
+            queue.decide(&id, true, 1, false).unwrap().tool,
+            "create_issue"
+        );
         assert_eq!(first.decision().await, Decision::Approved { by: 1 });
-        assert_eq!(queue.decide(&id, true, 1, false), Err(DecideError::NotWaiting(id)));
+        assert_eq!(
+            queue.decide(&id, true, 1, false),
+            Err(DecideError::NotWaiting(id))
+        );
         assert_eq!(queue.list()[0].id, second.id);
         let id = second.id.clone();
         queue.decide(&id, false, 2, false).unwrap();
@@ -452,7 +505,11 @@ mod tests {
             (failure.code, failure.rule.as_deref()),
             (Code::ApprovalDenied, Some("rule"))
         );
-        assert!(Decision::Approved { by: 1 }.failure("github", "rule", None).is_none());
+        assert!(
+            Decision::Approved { by: 1 }
+                .failure("github", "rule", None)
+                .is_none()
+        );
     }
 
     #[tokio::test]
@@ -468,7 +525,9 @@ mod tests {
         queue.decide(&id, true, 1001, true).unwrap();
         assert_eq!(waiting.decision().await, Decision::Approved { by: 1001 });
         let mut waiting = ask(&queue, 1001);
-        queue.decide(&waiting.id.clone(), false, 1001, false).unwrap();
+        queue
+            .decide(&waiting.id.clone(), false, 1001, false)
+            .unwrap();
         assert_eq!(waiting.decision().await, Decision::Denied { by: 1001 });
     }
 
@@ -511,7 +570,10 @@ mod tests {
                 queue.decide(&id, approve, 1, false).unwrap();
             }
             assert_eq!(waiting.withdraw(), expected);
-            assert_eq!(queue.decide(&id, true, 1, false), Err(DecideError::NotWaiting(id)));
+            assert_eq!(
+                queue.decide(&id, true, 1, false),
+                Err(DecideError::NotWaiting(id))
+            );
             assert!(queue.list().is_empty());
         }
     }
@@ -520,7 +582,13 @@ mod tests {
     fn the_caller_reads_which_call_waits_and_what_allows_it() {
         let queue = queue();
         let waiting = queue
-            .ask(&person(1001), "fs", "wr\"ite\u{202e}", "rule", summary(b"{}"))
+            .ask(
+                &person(1001),
+                "fs",
+                "wr\"ite\u{202e}",
+                "rule",
+                summary(b"{}"),
+            )
             .unwrap();
         let notice: serde_json::Value = serde_json::from_str(&waiting.notice("7")).unwrap();
         let message = notice["params"]["message"].as_str().unwrap();
@@ -544,7 +612,9 @@ mod tests {
             ..person(1001)
         };
         let call = |asker: &ApprovalCaller<'_>| queue.ask(asker, "s", "t", "r", String::new());
-        let held: Vec<PendingApproval> = (0..MAX_OF_ONE).map(|_| call(&agent("a")).unwrap()).collect();
+        let held: Vec<PendingApproval> = (0..MAX_OF_ONE)
+            .map(|_| call(&agent("a")).unwrap())
+            .collect();
         assert!(call(&agent("a")).is_err());
         let (other, own) = (call(&agent("b")).unwrap(), call(&person(1001)).unwrap());
         let shown = queue.list();
@@ -575,22 +645,40 @@ mod tests {
         let held: Vec<_> = agents
             .map(|asker| queue.ask(&asker, "s", "t", "r", String::new()))
             .collect();
-        assert_eq!(held.iter().filter(|held| held.is_ok()).count(), MAX_WAITING / 2);
-        assert!(queue.ask(&person(1001), "s", "t", "r", String::new()).is_ok());
+        assert_eq!(
+            held.iter().filter(|held| held.is_ok()).count(),
+            MAX_WAITING / 2
+        );
+        assert!(
+            queue
+                .ask(&person(1001), "s", "t", "r", String::new())
+                .is_ok()
+        );
     }
 
     #[test]
     fn the_queue_is_bounded_for_each_and_for_all() {
         let queue = queue();
         let mut held: Vec<PendingApproval> = (0..MAX_OF_ONE).map(|_| ask(&queue, 1)).collect();
-        let full = queue.ask(&person(1), "s", "t", "r", String::new()).err().unwrap();
+        let full = queue
+            .ask(&person(1), "s", "t", "r", String::new())
+            .err()
+            .unwrap();
         assert_eq!(full.code, Code::ApprovalDenied);
         for uid in 2..=(MAX_WAITING / MAX_OF_ONE) as u32 {
             held.extend((0..MAX_OF_ONE).map(|_| ask(&queue, uid)));
         }
-        assert!(queue.ask(&person(999), "s", "t", "r", String::new()).is_err());
+        assert!(
+            queue
+                .ask(&person(999), "s", "t", "r", String::new())
+                .is_err()
+        );
         held.pop();
-        assert!(queue.ask(&person(999), "s", "t", "r", String::new()).is_ok());
+        assert!(
+            queue
+                .ask(&person(999), "s", "t", "r", String::new())
+                .is_ok()
+        );
     }
 
     #[test]
@@ -599,7 +687,10 @@ mod tests {
             br#"{"title":"a\u001b[2Jb","session_token_cmd":"rm -rf /","nested":{"Pass-Word":"x","n":1},"l":[{"token":{"x":"y"}}],"e":[1,2],
                 "o":{},"d":{"d":{"d":{"d":{"d":{"d":{"d":{"d":{"d":"deep"}}}}}}}}}"#,
         );
-        assert!(!shown.contains('\u{1b}') && !shown.contains("NOT ALL"), "{shown}");
+        assert!(
+            !shown.contains('\u{1b}') && !shown.contains("NOT ALL"),
+            "{shown}"
+        );
         for line in [
             "/session_token_cmd: \"rm -rf /\"\n",
             "/nested/Pass-Word: \"x\"\n",
@@ -613,12 +704,17 @@ mod tests {
             assert!(shown.contains(line), "{line} {shown}");
         }
         // What is long hides nothing behind it, and is said to be cut.
-        let long = summary(format!("{{\"a\":\"{}\",\"cmd\":\"rm\"}}", "é".repeat(100_000)).as_bytes());
+        let long =
+            summary(format!("{{\"a\":\"{}\",\"cmd\":\"rm\"}}", "é".repeat(100_000)).as_bytes());
         assert!(
             long.starts_with("NOT ALL OF THE ARGUMENTS IS SHOWN:\n/a: \"é"),
             "{long:.80}"
         );
-        assert!(long.contains("not shown …]é") && long.contains("/cmd: \"rm\"\n") && long.contains("200019 bytes"));
+        assert!(
+            long.contains("not shown …]é")
+                && long.contains("/cmd: \"rm\"\n")
+                && long.contains("200019 bytes")
+        );
         let many: Vec<String> = (0..10_000).map(|n| format!("\"k{n}\":{n}")).collect();
         let many = summary(format!("{{{}}}", many.join(",")).as_bytes());
         assert!(

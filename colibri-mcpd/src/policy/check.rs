@@ -47,10 +47,14 @@ impl ToolCheck {
             .flat_map(|definition| definition.members())
             .filter(|member| member.key.is_string("inputSchema"));
         let schema = match (schemas.next(), schemas.next()) {
-            _ if mode == SchemaCheck::Contract => Err(SchemaError("the entry says validate: contract".to_owned())),
+            _ if mode == SchemaCheck::Contract => {
+                Err(SchemaError("the entry says validate: contract".to_owned()))
+            }
             (Some(schema), None) => Schema::compile(schema.value.text().as_bytes()),
             (None, _) => Err(SchemaError("the definition has no inputSchema".to_owned())),
-            _ => Err(SchemaError("the definition has two inputSchemas".to_owned())),
+            _ => Err(SchemaError(
+                "the definition has two inputSchemas".to_owned(),
+            )),
         };
         ToolCheck {
             server: server.into(),
@@ -91,7 +95,9 @@ impl ToolCheck {
         match schema.check(exact) {
             Fit::Fits => Ok(Validation::Exact),
             Fit::TooCostly => Ok(Validation::Unchecked),
-            Fit::Unfit(_) if self.is_lenient && schema.fits_unquoted(exact) => Ok(Validation::Lenient),
+            Fit::Unfit(_) if self.is_lenient && schema.fits_unquoted(exact) => {
+                Ok(Validation::Lenient)
+            }
             Fit::Unfit(why) => {
                 let message = format!("the arguments do not fit the tool's inputSchema: {why}");
                 Err(Failure::new(Code::SchemaInvalid, message).of_server(&*self.server))
@@ -108,7 +114,8 @@ mod tests {
         br#"{"name":"t","inputSchema":{"type":"object","required":["a"],"properties":{"a":{"type":"integer"}}}}"#;
 
     fn contract() -> Option<Arc<Contract>> {
-        let text = br#"{"tools":{"t":{"reason":"a is small","when":{"properties":{"a":{"maximum":9}}}}}}"#;
+        let text =
+            br#"{"tools":{"t":{"reason":"a is small","when":{"properties":{"a":{"maximum":9}}}}}}"#;
         Some(Arc::new(Contract::parse(text, "c.json").unwrap()))
     }
 
@@ -118,7 +125,10 @@ mod tests {
         assert_eq!(check.check(br#"{"a":"x"}"#), Ok(Validation::Unchecked));
         let check = ToolCheck::new("s", "t", DEFINITION, SchemaCheck::Contract, contract());
         assert_eq!(check.check(b"{}"), Ok(Validation::Unchecked));
-        assert_eq!(check.check(br#"{"a":10}"#).unwrap_err().code, Code::ContractDenied);
+        assert_eq!(
+            check.check(br#"{"a":10}"#).unwrap_err().code,
+            Code::ContractDenied
+        );
     }
 
     #[test]
@@ -131,7 +141,10 @@ mod tests {
             (failure.code, failure.server.as_deref()),
             (Code::SchemaInvalid, Some("s"))
         );
-        assert_eq!(check.check(br#"{"a":1,"a":"x"}"#), Ok(Validation::Unchecked));
+        assert_eq!(
+            check.check(br#"{"a":1,"a":"x"}"#),
+            Ok(Validation::Unchecked)
+        );
         assert_eq!(
             check.check(br#"{"a":123456789012345678901234567890}"#),
             Ok(Validation::Unchecked)
@@ -152,18 +165,35 @@ mod tests {
     #[test]
     fn a_string_may_spell_a_value_where_no_contract_is_and_the_entry_is_not_strict() {
         let quoted = br#"{"a":"1"}"#;
-        let check = |mode, contract| ToolCheck::new("s", "t", DEFINITION, mode, contract).check(quoted);
+        let check =
+            |mode, contract| ToolCheck::new("s", "t", DEFINITION, mode, contract).check(quoted);
         assert_eq!(check(SchemaCheck::All, None), Ok(Validation::Lenient));
-        assert_eq!(check(SchemaCheck::Strict, None).unwrap_err().code, Code::SchemaInvalid);
-        assert_eq!(check(SchemaCheck::Contract, None), Ok(Validation::Unchecked));
+        assert_eq!(
+            check(SchemaCheck::Strict, None).unwrap_err().code,
+            Code::SchemaInvalid
+        );
+        assert_eq!(
+            check(SchemaCheck::Contract, None),
+            Ok(Validation::Unchecked)
+        );
         // Without its type in the contract, which the schema checks here.
         assert_eq!(
             check(SchemaCheck::All, contract()).unwrap_err().code,
             Code::SchemaInvalid
         );
         let lenient = ToolCheck::new("s", "t", DEFINITION, SchemaCheck::All, None);
-        for wrong in ["01", "1.0", "1e3", " 1", "+1", "true", "18446744073709551616"] {
-            let failure = lenient.check(format!(r#"{{"a":"{wrong}"}}"#).as_bytes()).unwrap_err();
+        for wrong in [
+            "01",
+            "1.0",
+            "1e3",
+            " 1",
+            "+1",
+            "true",
+            "18446744073709551616",
+        ] {
+            let failure = lenient
+                .check(format!(r#"{{"a":"{wrong}"}}"#).as_bytes())
+                .unwrap_err();
             assert_eq!(failure.code, Code::SchemaInvalid, "{wrong}");
         }
         // Large arguments are not read twice.

@@ -144,7 +144,11 @@ impl Clients {
     pub fn read(path: &Path) -> Result<Clients, FileError> {
         let name = path.to_string_lossy().into_owned();
         match file::read(path, colibri_json::MAX_BYTES, false)? {
-            Some(found) => Ok(Clients::parse(&found.content, &name, Box::new(SystemAccounts))?),
+            Some(found) => Ok(Clients::parse(
+                &found.content,
+                &name,
+                Box::new(SystemAccounts),
+            )?),
             None => Ok(Clients::absent(path.to_owned())),
         }
     }
@@ -161,7 +165,12 @@ impl Clients {
         )
     }
 
-    fn new(file: String, rules: Option<ClientRules>, notes: Vec<String>, accounts: Box<dyn UserDatabase>) -> Clients {
+    fn new(
+        file: String,
+        rules: Option<ClientRules>,
+        notes: Vec<String>,
+        accounts: Box<dyn UserDatabase>,
+    ) -> Clients {
         Clients {
             file,
             rules,
@@ -191,7 +200,9 @@ impl Clients {
         accounts: Box<dyn UserDatabase>,
     ) -> Result<Clients, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["users", "groups", "others", "limits"])?;
+        let root = document
+            .root()
+            .object(&["users", "groups", "others", "limits"])?;
         let mut notes = Vec::new();
         let mut entries = |key: &str, look_up: &dyn Fn(&str) -> Option<u32>| {
             let mut found = BTreeMap::new();
@@ -203,9 +214,9 @@ impl Clients {
                     match member.key.parse::<u32>() {
                         Ok(id) if id.to_string() == member.key => Some(id),
                         _ => {
-                            return Err(
-                                member.key_error("a number must be from 0 to 4294967295, without leading zeros")
-                            );
+                            return Err(member.key_error(
+                                "a number must be from 0 to 4294967295, without leading zeros",
+                            ));
                         }
                     }
                 } else {
@@ -230,7 +241,11 @@ impl Clients {
         let places = |rule: &Arc<Rule>| (rule.person.clone(), rule.place.clone());
         let elsewhere = groups.values().chain(&others).map(places);
         persons::check(&document.root(), users.values().map(places), elsewhere)?;
-        let rules = ClientRules { users, groups, others };
+        let rules = ClientRules {
+            users,
+            groups,
+            others,
+        };
         let limits = root.read("limits", DaemonLimits::read)?.unwrap_or_default();
         let clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
         Ok(Clients { limits, ..clients })
@@ -355,7 +370,11 @@ impl Clients {
             self_approve: any(|rule| rule.self_approve),
             cost: (speaking.iter()).fold(CostRule::default(), |cost, rule| cost.or(rule.cost)),
             // As with rights: one group more never shows less.
-            list: speaking.iter().filter_map(|rule| rule.list).max().unwrap_or_default(),
+            list: speaking
+                .iter()
+                .filter_map(|rule| rule.list)
+                .max()
+                .unwrap_or_default(),
             file: self.file.clone(),
             unrestricted: false,
             rules: speaking,
@@ -417,11 +436,16 @@ impl Rights {
 
     fn is_there(&self, server: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == server)
-            && self.agent.as_ref().is_none_or(|tools| tools.has_any(server))
+            && self
+                .agent
+                .as_ref()
+                .is_none_or(|tools| tools.has_any(server))
     }
 
     fn agent_has(&self, server: &str, name: &str) -> bool {
-        self.agent.as_ref().is_none_or(|tools| tools.has(server, name))
+        self.agent
+            .as_ref()
+            .is_none_or(|tools| tools.has(server, name))
     }
 
     /// True if this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
@@ -503,16 +527,27 @@ impl Rights {
 
     /// True if this caller gets to see a server at all.
     pub(crate) fn sees_any(&self, server: &str) -> bool {
-        let grants = |rule: &Arc<Rule>| rule.servers.iter().any(|scope| scope.servers.matches(server));
+        let grants = |rule: &Arc<Rule>| {
+            rule.servers
+                .iter()
+                .any(|scope| scope.servers.matches(server))
+        };
         self.is_there(server)
-            && (self.unrestricted || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
+            && (self.unrestricted
+                || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
     /// The account that this caller means by the id of an entry, as its server's id: what the agent's entry says of it,
     /// else the only one that policy says. Two groups of a person may say two, and then neither is meant.
     pub(crate) fn account(&self, entry: &str) -> Option<&str> {
-        let of_agent = self.agent.as_ref().and_then(|agent| agent.accounts.get(entry));
-        let mut of_rules = self.rules.iter().filter_map(|rule| rule.accounts.get(entry));
+        let of_agent = self
+            .agent
+            .as_ref()
+            .and_then(|agent| agent.accounts.get(entry));
+        let mut of_rules = self
+            .rules
+            .iter()
+            .filter_map(|rule| rule.accounts.get(entry));
         let first = of_agent.or_else(|| of_rules.next())?;
         (of_agent.is_some() || of_rules.all(|other| other == first)).then_some(first.as_str())
     }
@@ -535,9 +570,16 @@ impl Rights {
 
     fn places(&self, key: &str) -> String {
         if self.rules.is_empty() {
-            return format!("{}: no entry names this user, and there is no \"others\"", self.file);
+            return format!(
+                "{}: no entry names this user, and there is no \"others\"",
+                self.file
+            );
         }
-        let places: Vec<String> = self.rules.iter().map(|rule| format!("{}.{key}", rule.place)).collect();
+        let places: Vec<String> = self
+            .rules
+            .iter()
+            .map(|rule| format!("{}.{key}", rule.place))
+            .collect();
         format!("{}: {}", self.file, places.join(", "))
     }
 }
@@ -569,7 +611,10 @@ fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
         rule.ask = Some(Askable::named(words));
     }
     rule.list = keys.read("list", |mode| one_of(mode, &LIST_MODES))?;
-    let truth = |key| keys.read(key, ValueCursor::boolean).map(Option::unwrap_or_default);
+    let truth = |key| {
+        keys.read(key, ValueCursor::boolean)
+            .map(Option::unwrap_or_default)
+    };
     rule.operator = truth("operator")?;
     rule.self_approve = truth("self_approve")?;
     rule.cost = keys.read("cost", CostRule::read)?.unwrap_or_default();
@@ -654,7 +699,8 @@ mod tests {
         ] {
             assert_eq!(rights(&clients, uid).account(entry), meant, "{uid} {entry}");
         }
-        let agent = AgentTools::default().with_accounts(BTreeMap::from([("git".to_owned(), "git-y".to_owned())]));
+        let agent = AgentTools::default()
+            .with_accounts(BTreeMap::from([("git".to_owned(), "git-y".to_owned())]));
         let of_agent = rights(&clients, 1003).of_agent(&agent);
         assert_eq!(
             (of_agent.account("git"), of_agent.account("github")),
@@ -666,10 +712,16 @@ mod tests {
                 .contains("groups.dev.accounts, groups.ops.accounts")
         );
         let servers = BTreeMap::from([("github-work", ()), ("mail-a", ()), ("git-x-1", ())]);
-        let servers = servers.into_iter().map(|(id, known)| (id.to_owned(), known)).collect();
+        let servers = servers
+            .into_iter()
+            .map(|(id, known)| (id.to_owned(), known))
+            .collect();
         let unknown = clients.unknown_accounts(&servers);
         assert_eq!(unknown.len(), 2, "{unknown:?}");
-        assert!(unknown[0].contains("groups.ops.accounts.github: the registry has no account github-home"));
+        assert!(
+            unknown[0]
+                .contains("groups.ops.accounts.github: the registry has no account github-home")
+        );
         for wrong in [
             r#"["work"]"#,
             r#"{"github":7}"#,
@@ -708,7 +760,11 @@ mod tests {
             ("git", Feature::Template, "file:///pub/{a}", true),
             ("git", Feature::Resource, "file:///a", false),
         ] {
-            assert_eq!(anybody.may(server, feature, name).is_ok(), may, "{server} {name}");
+            assert_eq!(
+                anybody.may(server, feature, name).is_ok(),
+                may,
+                "{server} {name}"
+            );
             assert_eq!(anybody.sees(server, feature, name), may, "{server} {name}");
         }
         for wrong in [
@@ -768,8 +824,12 @@ mod tests {
             (0, [true; 3]),
         ] {
             let rights = rights(&clients, uid);
-            let lets = [ElicitationKind::Url, ElicitationKind::Sampling, ElicitationKind::Roots]
-                .map(|ask| rights.may_be_asked("git", ask).is_ok());
+            let lets = [
+                ElicitationKind::Url,
+                ElicitationKind::Sampling,
+                ElicitationKind::Roots,
+            ]
+            .map(|ask| rights.may_be_asked("git", ask).is_ok());
             assert_eq!(lets, may, "{uid}");
         }
         let failure = rights(&clients, 1003)
@@ -780,7 +840,10 @@ mod tests {
             Some("clients.json: groups.dev.ask, groups.ops.ask")
         );
         for wrong in [r#"["form"]"#, r#"["Roots"]"#, "[1]", r#""roots""#] {
-            assert!(parse(&format!(r#"{{"others":{{"ask":{wrong}}}}}"#)).is_err(), "{wrong}");
+            assert!(
+                parse(&format!(r#"{{"others":{{"ask":{wrong}}}}}"#)).is_err(),
+                "{wrong}"
+            );
         }
     }
 
@@ -796,9 +859,15 @@ mod tests {
         );
         let bob = rights(&clients, 1002);
         assert!(!bob.operator);
-        assert_eq!(bob.closes(Gate::Write).unwrap(), "clients.json: users.bob.gates");
+        assert_eq!(
+            bob.closes(Gate::Write).unwrap(),
+            "clients.json: users.bob.gates"
+        );
         assert_eq!(bob.closes(Gate::External), None);
-        assert!(bob.may("docs", Feature::Tool, "search").is_ok() && bob.sees("docs", Feature::Tool, "search"));
+        assert!(
+            bob.may("docs", Feature::Tool, "search").is_ok()
+                && bob.sees("docs", Feature::Tool, "search")
+        );
         for (server, tool) in [
             ("docs", "search2"),
             ("docs", "Search"),
@@ -807,7 +876,10 @@ mod tests {
         ] {
             let failure = bob.may(server, Feature::Tool, tool).unwrap_err();
             assert_eq!(failure.code, Code::PolicyDenied);
-            assert_eq!(failure.rule.as_deref(), Some("clients.json: users.bob.servers"));
+            assert_eq!(
+                failure.rule.as_deref(),
+                Some("clients.json: users.bob.servers")
+            );
             assert_eq!(failure.server.as_deref(), Some(server));
             assert!(!bob.sees(server, Feature::Tool, tool));
         }
@@ -823,7 +895,11 @@ mod tests {
         assert!(eve.closes(Gate::External).is_some());
         assert_eq!(eve.closes(Gate::None), None);
         let clients = parse("{}").unwrap();
-        assert!(rights(&clients, 1001).may("docs", Feature::Tool, "search").is_err());
+        assert!(
+            rights(&clients, 1001)
+                .may("docs", Feature::Tool, "search")
+                .is_err()
+        );
     }
 
     #[test]
@@ -831,7 +907,9 @@ mod tests {
         let clients = Clients::absent(PathBuf::from("/nowhere"));
         let anybody = rights(&clients, 4242);
         assert!(
-            anybody.may("x", Feature::Tool, "y").is_ok() && anybody.sees("x", Feature::Tool, "y") && !anybody.operator
+            anybody.may("x", Feature::Tool, "y").is_ok()
+                && anybody.sees("x", Feature::Tool, "y")
+                && !anybody.operator
         );
         assert_eq!(anybody.closes(Gate::Write), None);
         let root = rights(&clients, 0);
@@ -849,7 +927,10 @@ mod tests {
         let clients = Clients::absent("/x/clients.json".into()).alone();
         for uid in [0, own] {
             let rights = clients.rights(&caller(uid));
-            assert!(rights.operator && rights.self_approve && rights.sees_any("s"), "{uid}");
+            assert!(
+                rights.operator && rights.self_approve && rights.sees_any("s"),
+                "{uid}"
+            );
         }
         let other = clients.rights(&caller(own + 1));
         assert!(!other.operator && !other.self_approve && !other.sees_any("s"));
@@ -864,7 +945,11 @@ mod tests {
         )
         .unwrap();
         let bob = rights(&clients, 1002);
-        assert!(!bob.operator && bob.closes(Gate::Write).is_some() && bob.may("git", Feature::Tool, "log").is_err());
+        assert!(
+            !bob.operator
+                && bob.closes(Gate::Write).is_some()
+                && bob.may("git", Feature::Tool, "log").is_err()
+        );
         assert!(rights(&clients, 1003).operator);
     }
 
@@ -880,22 +965,32 @@ mod tests {
         let carol = rights(&clients, 1003);
         assert!(carol.closes(Gate::Write).is_none() && carol.closes(Gate::External).is_none());
         assert!(
-            carol.may("github", Feature::Tool, "log").is_ok() && carol.may("docs", Feature::Tool, "anything").is_ok()
+            carol.may("github", Feature::Tool, "log").is_ok()
+                && carol.may("docs", Feature::Tool, "anything").is_ok()
         );
         let failure = carol.may("git", Feature::Tool, "read_secret").unwrap_err();
-        assert_eq!(failure.rule.as_deref(), Some("clients.json: groups.dev.deny.*"));
+        assert_eq!(
+            failure.rule.as_deref(),
+            Some("clients.json: groups.dev.deny.*")
+        );
         assert!(!carol.sees("git", Feature::Tool, "read_secret"));
         let bob = rights(&clients, 1002);
         assert!(
             bob.may("docs", Feature::Tool, "search").is_err(),
             "others is for those that no entry names"
         );
-        assert!(rights(&clients, 4242).may("docs", Feature::Tool, "search").is_ok());
+        assert!(
+            rights(&clients, 4242)
+                .may("docs", Feature::Tool, "search")
+                .is_ok()
+        );
     }
 
     #[test]
     fn the_peers_own_gid_counts() {
-        let clients = parse(r#"{"groups":{"51":{"gates":["external-call"],"servers":{"*":["*"]}}}}"#).unwrap();
+        let clients =
+            parse(r#"{"groups":{"51":{"gates":["external-call"],"servers":{"*":["*"]}}}}"#)
+                .unwrap();
         let peer = Caller {
             uid: 7777,
             gid: 51,
@@ -917,29 +1012,61 @@ mod tests {
 
     #[test]
     fn unknown_names_are_noted_and_do_nothing() {
-        let clients = parse(r#"{"users":{"mallory":{"servers":{"*":["*"]}}},"groups":{"x y":{}}}"#).unwrap();
+        let clients =
+            parse(r#"{"users":{"mallory":{"servers":{"*":["*"]}}},"groups":{"x y":{}}}"#).unwrap();
         assert_eq!(clients.notes().len(), 2);
-        assert!(clients.notes()[0].contains("users.mallory"), "{:?}", clients.notes());
+        assert!(
+            clients.notes()[0].contains("users.mallory"),
+            "{:?}",
+            clients.notes()
+        );
     }
 
     #[test]
     fn mistakes_are_named_in_their_place() {
         for (text, message) in [
             (r#"{"user":{}}"#, "did you mean \"users\"?"),
-            (r#"{"users":{"alice":{"gate":[]}}}"#, "did you mean \"gates\"?"),
+            (
+                r#"{"users":{"alice":{"gate":[]}}}"#,
+                "did you mean \"gates\"?",
+            ),
             (
                 r#"{"users":{"alice":{"gates":["external"]}}}"#,
                 "must be write or external-call",
             ),
-            (r#"{"users":{"alice":{"gates":"write"}}}"#, "must be an array"),
-            (r#"{"users":{"alice":{"servers":["*"]}}}"#, "must be an object"),
+            (
+                r#"{"users":{"alice":{"gates":"write"}}}"#,
+                "must be an array",
+            ),
+            (
+                r#"{"users":{"alice":{"servers":["*"]}}}"#,
+                "must be an object",
+            ),
             (r#"{"users":{"alice":{"servers":{"*":[]}}}}"#, "empty list"),
-            (r#"{"users":{"alice":{"servers":{"Git":["*"]}}}}"#, "server's id"),
-            (r#"{"users":{"alice":{"servers":{"git_*":["*"]}}}}"#, "server's id"),
-            (r#"{"users":{"alice":{"servers":{"":["*"]}}}}"#, "server's id"),
-            (r#"{"users":{"alice":{"servers":{"git":[""]}}}}"#, "empty pattern"),
-            (r#"{"users":{"alice":{"operator":1}}}"#, "must be true or false"),
-            (r#"{"users":{"alice":{"self_approve":true}}}"#, "goes with operator"),
+            (
+                r#"{"users":{"alice":{"servers":{"Git":["*"]}}}}"#,
+                "server's id",
+            ),
+            (
+                r#"{"users":{"alice":{"servers":{"git_*":["*"]}}}}"#,
+                "server's id",
+            ),
+            (
+                r#"{"users":{"alice":{"servers":{"":["*"]}}}}"#,
+                "server's id",
+            ),
+            (
+                r#"{"users":{"alice":{"servers":{"git":[""]}}}}"#,
+                "empty pattern",
+            ),
+            (
+                r#"{"users":{"alice":{"operator":1}}}"#,
+                "must be true or false",
+            ),
+            (
+                r#"{"users":{"alice":{"self_approve":true}}}"#,
+                "goes with operator",
+            ),
             (r#"{"users":{"alice":{},"1001":{}}}"#, "a second entry"),
             (r#"{"users":{"alice":{},"alice":{}}}"#, "stands twice"),
             (r#"{"users":{"007":{}}}"#, "leading zeros"),
@@ -965,7 +1092,10 @@ mod tests {
         .unwrap();
         let clients = Clients::read(&path).unwrap();
         let own = rights(&clients, uid);
-        assert!(own.may("docs", Feature::Tool, "x").is_ok() && own.may("git", Feature::Tool, "x").is_err());
+        assert!(
+            own.may("docs", Feature::Tool, "x").is_ok()
+                && own.may("git", Feature::Tool, "x").is_err()
+        );
         assert!(!SystemAccounts.groups(0).is_empty());
         assert_eq!(SystemAccounts.uid("root"), Some(0));
     }

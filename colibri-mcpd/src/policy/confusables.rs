@@ -18,7 +18,12 @@ pub(crate) fn skeleton(name: &str) -> String {
     let drawn: String = folded
         .nfd()
         .filter(|c| !unicode_normalization::char::is_combining_mark(*c))
-        .filter(|c| !matches!(c, '-' | '_' | '.' | ' ' | '‐' | '‑' | '–' | '—' | '−' | '/' | ':' | '·'))
+        .filter(|c| {
+            !matches!(
+                c,
+                '-' | '_' | '.' | ' ' | '‐' | '‑' | '–' | '—' | '−' | '/' | ':' | '·'
+            )
+        })
         .map(|c| match c {
             '0' | 'о' | 'ο' | 'օ' => 'o',
             '1' | 'i' | '|' | 'ı' | 'і' | 'ι' | 'ӏ' | 'ɩ' => 'l',
@@ -46,7 +51,10 @@ pub(crate) fn skeleton(name: &str) -> String {
             c => c,
         })
         .collect();
-    drawn.replace("rn", "m").replace("vv", "w").replace("cl", "d")
+    drawn
+        .replace("rn", "m")
+        .replace("vv", "w")
+        .replace("cl", "d")
 }
 
 /// Two names of which one could be taken for the other.
@@ -75,14 +83,29 @@ pub enum LookAlike {
 impl fmt::Display for LookAlike {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LookAlike::Servers(a, b) => write!(f, "servers {a} and {b} could be taken for each other"),
-            LookAlike::Tools { server, tools: (a, b) } => {
-                let (a, b) = (visible(a), visible(b));
-                write!(f, "tools {a} and {b} of server {server} could be taken for each other")
+            LookAlike::Servers(a, b) => {
+                write!(f, "servers {a} and {b} could be taken for each other")
             }
-            LookAlike::Shadow { server, tool, other } => {
+            LookAlike::Tools {
+                server,
+                tools: (a, b),
+            } => {
+                let (a, b) = (visible(a), visible(b));
+                write!(
+                    f,
+                    "tools {a} and {b} of server {server} could be taken for each other"
+                )
+            }
+            LookAlike::Shadow {
+                server,
+                tool,
+                other,
+            } => {
                 let tool = visible(tool);
-                write!(f, "tool {tool} of server {server} could be taken for one of {other}")
+                write!(
+                    f,
+                    "tool {tool} of server {server} could be taken for one of {other}"
+                )
             }
         }
     }
@@ -157,7 +180,12 @@ mod tests {
 
     fn offers(list: &[(&str, &[&str])]) -> BTreeMap<String, Vec<String>> {
         list.iter()
-            .map(|(id, tools)| ((*id).to_owned(), tools.iter().map(|tool| (*tool).to_owned()).collect()))
+            .map(|(id, tools)| {
+                (
+                    (*id).to_owned(),
+                    tools.iter().map(|tool| (*tool).to_owned()).collect(),
+                )
+            })
             .collect()
     }
 
@@ -190,7 +218,13 @@ mod tests {
             ("g1thub", &["search"]),
             (
                 "notes",
-                &["github__create_issue", "colibri_status", "read", "reаd", "docs.search"],
+                &[
+                    "github__create_issue",
+                    "colibri_status",
+                    "read",
+                    "reаd",
+                    "docs.search",
+                ],
             ),
             ("docs", &["search", "search"]),
         ]));

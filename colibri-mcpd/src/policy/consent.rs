@@ -63,7 +63,9 @@ impl UserConsent {
             Some(_) => "its entry was changed since you agreed to it",
             None => "you have not agreed to its entry yet",
         };
-        Some(format!("{why}: look at it, then colibri-mcp server enable {server}"))
+        Some(format!(
+            "{why}: look at it, then colibri-mcp server enable {server}"
+        ))
     }
 }
 
@@ -86,11 +88,25 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
         let consent = UserConsent::read(&path).unwrap();
         assert_eq!(consent.refusal("git", "00"), None);
-        assert!(consent.refusal("git", "01").unwrap().contains("was changed"));
-        assert!(consent.refusal("other", "00").unwrap().contains("have not agreed"));
+        assert!(
+            consent
+                .refusal("git", "01")
+                .unwrap()
+                .contains("was changed")
+        );
+        assert!(
+            consent
+                .refusal("other", "00")
+                .unwrap()
+                .contains("have not agreed")
+        );
         std::fs::write(&path, r#"{"servers":{"git":"00"},"next":{"git":"01"}}"#).unwrap();
         let consent = UserConsent::read(&path).unwrap();
-        for (server, digest, is_agreed) in [("git", "00", true), ("git", "01", true), ("git", "02", false)] {
+        for (server, digest, is_agreed) in [
+            ("git", "00", true),
+            ("git", "01", true),
+            ("git", "02", false),
+        ] {
             assert_eq!(
                 consent.refusal(server, digest).is_none(),
                 is_agreed,
@@ -102,7 +118,11 @@ mod tests {
             (r#"{"gates":[],"servers":{}}"#, false),
         ] {
             std::fs::write(&path, text).unwrap();
-            assert_eq!(UserConsent::read(&path).unwrap().opens_write(), opens, "{text}");
+            assert_eq!(
+                UserConsent::read(&path).unwrap().opens_write(),
+                opens,
+                "{text}"
+            );
         }
         assert!(!consent.opens_write() && !none.opens_write());
         for bad in [
@@ -117,6 +137,11 @@ mod tests {
             assert!(UserConsent::read(&path).is_err(), "{bad}");
         }
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
-        assert!(UserConsent::read(&path).unwrap_err().to_string().contains("0622"));
+        assert!(
+            UserConsent::read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("0622")
+        );
     }
 }

@@ -46,10 +46,11 @@ impl Contract {
     /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong
     /// contents.
     pub fn read(path: &Path) -> Result<Contract, FileError> {
-        let found = file::read(path, colibri_json::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
-            path: path.to_owned(),
-            error: std::io::Error::from_raw_os_error(libc::ENOENT),
-        })?;
+        let found =
+            file::read(path, colibri_json::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
+                path: path.to_owned(),
+                error: std::io::Error::from_raw_os_error(libc::ENOENT),
+            })?;
         Ok(Contract::parse(&found.content, &path.to_string_lossy())?)
     }
 
@@ -88,7 +89,12 @@ impl Contract {
     ///
     /// # Errors
     /// [`Code::ContractDenied`] with the contract's reason, the place in the arguments, and the place in the file.
-    pub fn check(&self, server: &str, tool: &str, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
+    pub fn check(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: Result<&Exact, &Inexact>,
+    ) -> Result<(), Failure> {
         let (term, place) = match self.tools.get(tool) {
             Some((term, _)) => (term, place(&self.file, tool)),
             None => (&self.others, format!("{}: others", self.file)),
@@ -99,7 +105,10 @@ impl Contract {
     /// True if a tool may change something, with whatever arguments, as far as the contract goes.
     pub(crate) fn may_change(&self, server: &str, tool: &str) -> bool {
         let term = self.tools.get(tool).map_or(&self.others, |(term, _)| term);
-        let is_named = self.may.as_ref().is_none_or(|bound| bound.may.names(server, tool));
+        let is_named = self
+            .may
+            .as_ref()
+            .is_none_or(|bound| bound.may.names(server, tool));
         is_named && !matches!(term, Term::Deny { .. })
     }
 
@@ -118,8 +127,15 @@ impl Contract {
     ///
     /// # Errors
     /// As [`Contract::check`].
-    pub(crate) fn check_prompt(&self, server: &str, prompt: &str, arguments: &[u8]) -> Result<(), Failure> {
-        let Some(prompts) = &self.prompts else { return Ok(()) };
+    pub(crate) fn check_prompt(
+        &self,
+        server: &str,
+        prompt: &str,
+        arguments: &[u8],
+    ) -> Result<(), Failure> {
+        let Some(prompts) = &self.prompts else {
+            return Ok(());
+        };
         let place = format!("{}: prompts.{}", self.file, visible(prompt));
         let unnamed = Term::Deny {
             reason: "the contract does not name this prompt".to_owned(),
@@ -130,7 +146,12 @@ impl Contract {
 }
 
 /// True if a term lets a call pass; `place` is where it stands.
-fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
+fn apply(
+    server: &str,
+    term: &Term,
+    place: String,
+    arguments: Result<&Exact, &Inexact>,
+) -> Result<(), Failure> {
     let denied = |why: String, advice: &str| {
         Err(Failure::new(Code::ContractDenied, why)
             .of_server(server)
@@ -141,7 +162,9 @@ fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &In
         Ok(exact) => exact,
         Err(inexact) => {
             return denied(
-                format!("the contract of this server cannot be checked: the arguments have {inexact}"),
+                format!(
+                    "the contract of this server cannot be checked: the arguments have {inexact}"
+                ),
                 "write the arguments so that every reader reads the same, then call again",
             );
         }
@@ -162,7 +185,9 @@ fn apply(server: &str, term: &Term, place: String, arguments: Result<&Exact, &In
             Fit::Fits => Ok(()),
             Fit::Unfit(why) => denied(
                 format!("{reason} ({why})"),
-                &format!("stay within the contract ({place}): correct the arguments as the message says"),
+                &format!(
+                    "stay within the contract ({place}): correct the arguments as the message says"
+                ),
             ),
             Fit::TooCostly => denied(
                 format!("{reason} (the arguments are too large or too deep to be checked)"),
@@ -245,12 +270,24 @@ mod tests {
             r#"{"tools":{},"prompts":{"free":{"allow":"it only reads"},
               "review":{"when":{"properties":{"file":{"pattern":"^src/"}}},"reason":"sources alone"}}}"#,
         );
-        let check = |prompt: &str, arguments: &str| contract.check_prompt("s", prompt, arguments.as_bytes());
-        assert!(check("free", r#"{"a":"b"}"#).is_ok() && check("review", r#"{"file":"src/a"}"#).is_ok());
+        let check = |prompt: &str, arguments: &str| {
+            contract.check_prompt("s", prompt, arguments.as_bytes())
+        };
+        assert!(
+            check("free", r#"{"a":"b"}"#).is_ok() && check("review", r#"{"file":"src/a"}"#).is_ok()
+        );
         for (prompt, arguments, place) in [
-            ("review", r#"{"file":"/etc/passwd"}"#, "c.json: prompts.review"),
+            (
+                "review",
+                r#"{"file":"/etc/passwd"}"#,
+                "c.json: prompts.review",
+            ),
             ("review", r#"{"other":"x"}"#, "c.json: prompts.review"),
-            ("review", r#"{"file":"src/a","file":"/etc"}"#, "c.json: prompts.review"),
+            (
+                "review",
+                r#"{"file":"src/a","file":"/etc"}"#,
+                "c.json: prompts.review",
+            ),
             ("unnamed", "{}", "c.json: prompts.unnamed"),
         ] {
             let failure = check(prompt, arguments).unwrap_err();
@@ -295,8 +332,13 @@ mod tests {
             assert_eq!(failure.rule.as_deref(), Some("c.json: tools.write"));
         }
         let failure = call(&contract, "write", r#"{"path":"/etc/x"}"#).unwrap_err();
-        assert!(failure.message.starts_with("only below /work (/path: "), "{failure}");
-        assert!(call(&contract, "none", "{}").is_ok() && call(&contract, "none", r#"{"a":1}"#).is_err());
+        assert!(
+            failure.message.starts_with("only below /work (/path: "),
+            "{failure}"
+        );
+        assert!(
+            call(&contract, "none", "{}").is_ok() && call(&contract, "none", r#"{"a":1}"#).is_err()
+        );
         let failure = call(&contract, "Free", "{}").unwrap_err();
         assert_eq!(failure.rule.as_deref(), Some("c.json: others"));
     }
@@ -305,7 +347,12 @@ mod tests {
     fn what_readers_could_see_differently_is_refused_even_where_all_is_allowed() {
         let contract = contract(r#"{"tools":{},"others":{"allow":"a harmless server"}}"#);
         assert!(call(&contract, "x", r#"{"a":1}"#).is_ok());
-        for bad in [r#"{"a":1,"a":2}"#, r#"{"a":1,"A":2}"#, r#"{"n":1e999}"#, r#"[1]"#] {
+        for bad in [
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1,"A":2}"#,
+            r#"{"n":1e999}"#,
+            r#"[1]"#,
+        ] {
             assert!(call(&contract, "x", bad).is_err(), "{bad}");
         }
     }
@@ -326,9 +373,21 @@ mod tests {
                 "tools.a",
                 "must have one of",
             ),
-            (r#"{"tools":{"a":{"allow":true}}}"#, "tools.a.allow", "must be a string"),
-            (r#"{"tools":{"a":{"deny":" "}}}"#, "tools.a.deny", "a reason"),
-            (r#"{"tools":{"a":{"when":{}}}}"#, "tools.a", "\"reason\" is missing"),
+            (
+                r#"{"tools":{"a":{"allow":true}}}"#,
+                "tools.a.allow",
+                "must be a string",
+            ),
+            (
+                r#"{"tools":{"a":{"deny":" "}}}"#,
+                "tools.a.deny",
+                "a reason",
+            ),
+            (
+                r#"{"tools":{"a":{"when":{}}}}"#,
+                "tools.a",
+                "\"reason\" is missing",
+            ),
             (
                 r#"{"tools":{"a":{"when":[],"reason":"x"}}}"#,
                 "tools.a.when",
@@ -383,14 +442,18 @@ mod tests {
             assert!(answer.is_ok(), "{tool} {arguments}: {answer:?}");
         }
         for (tool, arguments) in refused {
-            assert!(call(contract, tool, arguments).is_err(), "{tool} {arguments}");
+            assert!(
+                call(contract, tool, arguments).is_err(),
+                "{tool} {arguments}"
+            );
         }
     }
 
     #[test]
     fn the_git_contract_keeps_to_feature_branches() {
-        let commit =
-            |message: &str, path: &str| format!(r#"{{"slug":"p0.3.2","message":"{message}","paths":["{path}"]}}"#);
+        let commit = |message: &str, path: &str| {
+            format!(r#"{{"slug":"p0.3.2","message":"{message}","paths":["{path}"]}}"#)
+        };
         table(
             &shipped("git.json"),
             &[
@@ -440,8 +503,14 @@ mod tests {
                 ("git_commit", &commit("x\\n\\nCo-authored-by: root", "a")),
                 ("git_commit", &commit("x [ci skip]", "a")),
                 ("git_commit", &commit("squash! x", "a")),
-                ("git_commit", &commit("-----BEGIN RSA PRIVATE KEY-----", "a")),
-                ("git_commit", &commit("ghp_0123456789abcdefghijABCDEFGHIJ012345", "a")),
+                (
+                    "git_commit",
+                    &commit("-----BEGIN RSA PRIVATE KEY-----", "a"),
+                ),
+                (
+                    "git_commit",
+                    &commit("ghp_0123456789abcdefghijABCDEFGHIJ012345", "a"),
+                ),
                 ("git_diff", r#"{"slug":"login","against":"--output=x"}"#),
                 ("git_log", r#"{"count":201}"#),
             ],
@@ -469,7 +538,10 @@ mod tests {
                     "notes_sync",
                     r#"{"strategy":"add","strategy":"mirror","dry_run":false}"#,
                 ),
-                ("notes_sync", r#"{"strategy":"add","dry_run":true,"Dry_run":false}"#),
+                (
+                    "notes_sync",
+                    r#"{"strategy":"add","dry_run":true,"Dry_run":false}"#,
+                ),
                 (
                     "notes_sync",
                     r#"{"strategy":"mirror","dry_run":false,"repository":"/"}"#,
@@ -479,7 +551,10 @@ mod tests {
                     r#"{"strategy":"mirror","dry_run":false,"mirror":"/work/repository"}"#,
                 ),
                 ("notes_read", "{}"),
-                ("write_file", r#"{"path":"/work/repository/docs/a.md","content":"x"}"#),
+                (
+                    "write_file",
+                    r#"{"path":"/work/repository/docs/a.md","content":"x"}"#,
+                ),
             ],
         );
     }
@@ -512,7 +587,10 @@ mod tests {
                     "complete",
                     &call(&format!(r#""max_tokens":4097,"temperature":0,{model}"#)),
                 ),
-                ("complete", &call(&format!(r#""max_tokens":0,"temperature":0,{model}"#))),
+                (
+                    "complete",
+                    &call(&format!(r#""max_tokens":0,"temperature":0,{model}"#)),
+                ),
                 (
                     "complete",
                     &call(&format!(r#""max_tokens":1e9,"temperature":0,{model}"#)),
@@ -525,7 +603,10 @@ mod tests {
                     "complete",
                     &call(&format!(r#""max_tokens":1,"temperature":1.1,{model}"#)),
                 ),
-                ("complete", &call(r#""max_tokens":1,"temperature":0,"model":"large-9""#)),
+                (
+                    "complete",
+                    &call(r#""max_tokens":1,"temperature":0,"model":"large-9""#),
+                ),
                 (
                     "complete",
                     &call(&format!(
@@ -534,15 +615,21 @@ mod tests {
                 ),
                 (
                     "complete",
-                    &call(&format!(r#""max_tokens":1,"temperature":0,{model},"tools":[]"#)),
+                    &call(&format!(
+                        r#""max_tokens":1,"temperature":0,{model},"tools":[]"#
+                    )),
                 ),
                 (
                     "complete",
-                    &call(&format!(r#""max_tokens":1,"MAX_TOKENS":9,"temperature":0,{model}"#)),
+                    &call(&format!(
+                        r#""max_tokens":1,"MAX_TOKENS":9,"temperature":0,{model}"#
+                    )),
                 ),
                 (
                     "complete",
-                    &call(&format!(r#""max_tokens":1,"temperature":0,{model},"stream":true"#)),
+                    &call(&format!(
+                        r#""max_tokens":1,"temperature":0,{model},"stream":true"#
+                    )),
                 ),
                 ("complete", &long),
                 ("fine_tune", "{}"),
@@ -561,7 +648,9 @@ mod tests {
             Some((failure.code, wait.as_secs()))
         };
         let failed = |code: &str, rest: &str| {
-            format!(r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{{"code":"{code}"{rest}}}}}}}"#)
+            format!(
+                r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{{"code":"{code}"{rest}}}}}}}"#
+            )
         };
         for (attempt, seconds) in (1..).zip([1, 4, 15, 60]) {
             let expected = Some(("MODEL_FAILED".to_owned(), seconds));
@@ -569,8 +658,13 @@ mod tests {
             let busy = Some(("MODEL_BUSY".to_owned(), 30));
             assert_eq!(wait(&failed("MODEL_BUSY", ""), attempt), busy);
         }
-        let busy =
-            |after: &str| wait(&failed("MODEL_BUSY", &format!(r#","retry_after_s":{after}"#)), 1).map(|(_, wait)| wait);
+        let busy = |after: &str| {
+            wait(
+                &failed("MODEL_BUSY", &format!(r#","retry_after_s":{after}"#)),
+                1,
+            )
+            .map(|(_, wait)| wait)
+        };
         let long = [
             busy("7"),
             busy("0"),
@@ -580,7 +674,10 @@ mod tests {
         ];
         assert_eq!(long, [Some(7), Some(1), Some(600), None, None]);
         // What says that it stays is not tried again.
-        assert_eq!(wait(&failed("MODEL_FAILED", r#","transient":false"#), 1), None);
+        assert_eq!(
+            wait(&failed("MODEL_FAILED", r#","transient":false"#), 1),
+            None
+        );
         // What is no time is none.
         assert_eq!([busy("-1"), busy("1e99"), busy("\"7\"")], [Some(30); 3]);
         for (none, attempt) in [
@@ -601,8 +698,7 @@ mod tests {
                 .facts(Json::parse(result.as_bytes()).unwrap(), &str::to_owned)
                 .map(|facts| format!("{facts:?}"))
         };
-        let whole =
-            r#"{"structuredContent":{"model_used":"m\u202e","tokens_in":3,"tokens_out":"5","stop_reason":null,"x":1}}"#;
+        let whole = r#"{"structuredContent":{"model_used":"m\u202e","tokens_in":3,"tokens_out":"5","stop_reason":null,"x":1}}"#;
         assert_eq!(
             facts(whole).unwrap(),
             r#"ResultFacts { event: "model_call", fields: [("model", Text("m\\u{202e}")), ("tokens_in", Number(3)), ("tokens_out", Text("5"))] }"#
@@ -621,7 +717,9 @@ mod tests {
         let redact = |text: &str| text.replace("hunter2", "[redacted]");
         let said = |arguments: &str| {
             let facts = answers.refused(arguments.as_bytes(), &redact).unwrap();
-            let left = answers.left("CONTRACT_DENIED", arguments.as_bytes(), &redact).unwrap();
+            let left = answers
+                .left("CONTRACT_DENIED", arguments.as_bytes(), &redact)
+                .unwrap();
             (format!("{:?}", facts.fields), left.title)
         };
         assert_eq!(
@@ -675,7 +773,10 @@ mod tests {
     fn what_a_contract_says_wrongly_of_answers_is_named_in_its_place() {
         for (said, place) in [
             (r#""record":{"event":"stop","fields":{}}"#, "record.event"),
-            (r#""record":{"event":"model-call","fields":{}}"#, "record.event"),
+            (
+                r#""record":{"event":"model-call","fields":{}}"#,
+                "record.event",
+            ),
             (r#""record":{"event":"model_call"}"#, "record"),
             (
                 r#""record":{"event":"model_call","fields":{"A":"/a"}}"#,
@@ -694,18 +795,27 @@ mod tests {
                 "record.fields",
             ),
             (r#""refused":{"event":"stop","fields":{}}"#, "refused.event"),
-            (r#""refused":{"event":"a_b","fields":{"a":"b"}}"#, "refused.fields.a"),
+            (
+                r#""refused":{"event":"a_b","fields":{"a":"b"}}"#,
+                "refused.fields.a",
+            ),
             (r#""result":{}"#, "result"),
             (r#""task":{"title":"t"}"#, "task"),
             (r#""retries":{"low":[1]}"#, "retries"),
             (r#""retries":{"BUSY":[]}"#, "retries.BUSY"),
             (r#""retries":{"BUSY":[0]}"#, "retries.BUSY[0]"),
             (r#""retries":{"BUSY":[600001]}"#, "retries.BUSY[0]"),
-            (r#""retries":{"BUSY":[1,1,1,1,1,1,1,1,1,1,1]}"#, "retries.BUSY"),
+            (
+                r#""retries":{"BUSY":[1,1,1,1,1,1,1,1,1,1,1]}"#,
+                "retries.BUSY",
+            ),
         ] {
             let text = format!(r#"{{"tools":{{"t":{{"allow":"x",{said}}}}}}}"#);
             let error = Contract::parse(text.as_bytes(), "c.json").unwrap_err();
-            assert!(error.path.starts_with(&format!("tools.t.{place}")), "{said}: {error}");
+            assert!(
+                error.path.starts_with(&format!("tools.t.{place}")),
+                "{said}: {error}"
+            );
         }
         for (said, place) in [
             (r#""retries":{"BUSY":[1]}"#, "retries"),

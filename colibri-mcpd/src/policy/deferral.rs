@@ -44,7 +44,10 @@ pub struct Left {
 
 impl TaskTerm {
     /// Reads it from the term of a tool that is denied, or is not.
-    pub(super) fn read(cursor: &ValueCursor<'_>, is_denied: bool) -> Result<TaskTerm, DocumentError> {
+    pub(super) fn read(
+        cursor: &ValueCursor<'_>,
+        is_denied: bool,
+    ) -> Result<TaskTerm, DocumentError> {
         let keys = cursor.object(&["title", "fields", "codes", "capabilities"])?;
         let title = keys.need("title")?;
         let codes = match (keys.get("codes"), is_denied) {
@@ -54,13 +57,16 @@ impl TaskTerm {
                 return Err(codes.error("a tool that is denied has one end: leave codes out"));
             }
             (None, false) => {
-                return Err(cursor.error("the key \"codes\" is missing: with which failures it becomes a task"));
+                return Err(cursor
+                    .error("the key \"codes\" is missing: with which failures it becomes a task"));
             }
         };
         Ok(TaskTerm {
             title: short(title, MAX_TITLE)?,
             fields: keys
-                .read("fields", |fields| terms::fields(fields, "the arguments", MAX_FIELDS))?
+                .read("fields", |fields| {
+                    terms::fields(fields, "the arguments", MAX_FIELDS)
+                })?
                 .unwrap_or_default(),
             codes,
             capabilities: capabilities(&keys)?,
@@ -80,8 +86,9 @@ impl TaskTerm {
     /// The task of a call; `field` says what the arguments have at a place.
     pub(super) fn left(&self, field: impl Fn(&Pointer) -> Option<String>) -> Left {
         let of_call = self.fields.iter();
-        let (names, values): (Vec<&String>, Vec<String>) =
-            of_call.filter_map(|(name, place)| Some((name, field(place)?))).unzip();
+        let (names, values): (Vec<&String>, Vec<String>) = of_call
+            .filter_map(|(name, place)| Some((name, field(place)?)))
+            .unzip();
         let fields: Vec<(String, String)> = names
             .into_iter()
             .zip(&values)
@@ -114,7 +121,9 @@ fn in_title(fields: &[(String, String)], values: &[String]) -> String {
 
 fn capabilities(keys: &Object<'_>) -> Result<Vec<String>, DocumentError> {
     let capability = |cursor: &ValueCursor<'_>| short(cursor, MAX_CAPABILITY);
-    let said = keys.read("capabilities", |said| list(said, MAX_CAPABILITIES, capability))?;
+    let said = keys.read("capabilities", |said| {
+        list(said, MAX_CAPABILITIES, capability)
+    })?;
     Ok(said.unwrap_or_else(|| vec![PERSON.to_owned()]))
 }
 
@@ -144,12 +153,16 @@ fn short(cursor: &ValueCursor<'_>, most: usize) -> Result<String, DocumentError>
 fn code(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if !terms::is_code(text) {
-        return Err(cursor.error("a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED"));
+        return Err(cursor.error(
+            "a failure's code begins with A-Z and is of A-Z, 0-9 and _, like MODEL_FAILED",
+        ));
     }
     let ours = Code::ALL.iter().find(|code| code.name() == text);
     match ours.is_none_or(|code| code.row().number >= 300 || ENDS.contains(code)) {
         true => Ok(text.to_owned()),
-        false => Err(cursor.error("no call ends with this code that the contract let pass, or refused")),
+        false => {
+            Err(cursor.error("no call ends with this code that the contract let pass, or refused"))
+        }
     }
 }
 
@@ -162,15 +175,23 @@ mod tests {
     use colibri_json::Document;
 
     fn read(text: &str, is_denied: bool) -> Result<TaskTerm, DocumentError> {
-        TaskTerm::read(&Document::parse(text.as_bytes(), "c.json").unwrap().root(), is_denied)
+        TaskTerm::read(
+            &Document::parse(text.as_bytes(), "c.json").unwrap().root(),
+            is_denied,
+        )
     }
 
     #[test]
     fn a_task_is_for_a_person_unless_the_contract_says_otherwise() {
-        let pushed = read(r#"{"title":"Push it","fields":{"branch":"/branch","of":"/of"}}"#, true).unwrap();
+        let pushed = read(
+            r#"{"title":"Push it","fields":{"branch":"/branch","of":"/of"}}"#,
+            true,
+        )
+        .unwrap();
         assert!(pushed.takes("CONTRACT_DENIED"));
         let long = "x".repeat(300);
-        let left = pushed.left(|place| (place == &Pointer::parse("/branch").unwrap()).then(|| long.clone()));
+        let left = pushed
+            .left(|place| (place == &Pointer::parse("/branch").unwrap()).then(|| long.clone()));
         let shown = format!("Push it ({}… ", "x".repeat(100));
         assert!(
             left.title.starts_with(&shown) && left.title.len() == shown.len() + 13,
@@ -181,13 +202,20 @@ mod tests {
         for (one, other) in [(99, 100), (100, 101), (150, 151), (250, 251), (300, 301)] {
             let title = |end: &str| {
                 let values = [format!("{}{end}", "\u{1}".repeat(one)), "a".repeat(other)];
-                let of = |place: &Pointer| usize::from(place != &Pointer::parse("/branch").unwrap());
+                let of =
+                    |place: &Pointer| usize::from(place != &Pointer::parse("/branch").unwrap());
                 pushed.left(|place| Some(values[of(place)].clone())).title
             };
-            assert!(title("a") != title("b") && title("a") == title("a"), "{one}");
+            assert!(
+                title("a") != title("b") && title("a") == title("a"),
+                "{one}"
+            );
             assert_eq!(title("a").chars().count(), 124, "{}", title("a"));
         }
-        assert_eq!(left.fields, [("branch".to_owned(), format!("{}…", "x".repeat(200)))]);
+        assert_eq!(
+            left.fields,
+            [("branch".to_owned(), format!("{}…", "x".repeat(200)))]
+        );
         assert_eq!(left.capabilities, ["person"]);
         let text = r#"{"title":"Ask again","codes":["MODEL_FAILED","SERVER_DIED"],"capabilities":["net","ops"]}"#;
         let failed = read(text, false).unwrap();
@@ -204,15 +232,28 @@ mod tests {
 
     #[test]
     fn what_is_said_wrongly_of_a_task_is_named_in_its_place() {
-        let long = |key: &str, count| format!(r#"{{"title":"t","codes":["A"],"{key}":"{}"}}"#, "x".repeat(count));
+        let long = |key: &str, count| {
+            format!(
+                r#"{{"title":"t","codes":["A"],"{key}":"{}"}}"#,
+                "x".repeat(count)
+            )
+        };
         for (text, is_denied, place) in [
             (r#"{"title":"t"}"#, false, ""),
             (r#"{"codes":["A"]}"#, false, ""),
             (r#"{"title":"t","codes":["A"]}"#, true, "codes"),
             (r#"{"title":"t","codes":[]}"#, false, "codes"),
             (r#"{"title":"t","codes":["a"]}"#, false, "codes[0]"),
-            (r#"{"title":"t","codes":["A","POLICY_DENIED"]}"#, false, "codes[1]"),
-            (r#"{"title":"t","codes":["RESULT_TOO_LARGE"]}"#, false, "codes[0]"),
+            (
+                r#"{"title":"t","codes":["A","POLICY_DENIED"]}"#,
+                false,
+                "codes[1]",
+            ),
+            (
+                r#"{"title":"t","codes":["RESULT_TOO_LARGE"]}"#,
+                false,
+                "codes[0]",
+            ),
             (
                 r#"{"title":"t","codes":["A"],"capabilities":[]}"#,
                 false,
@@ -225,7 +266,11 @@ mod tests {
             ),
             (r#"{"title":" ","codes":["A"]}"#, false, "title"),
             (r#"{"title":"a\u001b","codes":["A"]}"#, false, "title"),
-            (r#"{"title":"t","fields":{"call":"/a"}}"#, true, "fields.call"),
+            (
+                r#"{"title":"t","fields":{"call":"/a"}}"#,
+                true,
+                "fields.call",
+            ),
             (
                 r#"{"title":"t","fields":{"a":"/a","b":"/a","c":"/a","d":"/a","e":"/a"}}"#,
                 true,

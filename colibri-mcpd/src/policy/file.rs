@@ -74,8 +74,15 @@ pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, F
     }
     let own = !only_root && facts.uid() == nix::unistd::geteuid().as_raw();
     if facts.uid() != 0 && !own {
-        let wanted = if only_root { "root" } else { "root or the daemon's user" };
-        return refuse(format!("its owner is uid {}; it must be {wanted}", facts.uid()));
+        let wanted = if only_root {
+            "root"
+        } else {
+            "root or the daemon's user"
+        };
+        return refuse(format!(
+            "its owner is uid {}; it must be {wanted}",
+            facts.uid()
+        ));
     }
     if facts.mode() & 0o022 != 0 {
         return refuse(format!(
@@ -84,7 +91,9 @@ pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, F
         ));
     }
     let mut content = Vec::new();
-    file.take(most as u64 + 1).read_to_end(&mut content).map_err(failed)?;
+    file.take(most as u64 + 1)
+        .read_to_end(&mut content)
+        .map_err(failed)?;
     Ok(Some(File {
         content,
         mode: facts.mode(),
@@ -157,6 +166,11 @@ mod tests {
         );
         let fifo = directory.path().join("fifo");
         nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert!(read(&fifo, 10, false).unwrap_err().to_string().contains("regular file"));
+        assert!(
+            read(&fifo, 10, false)
+                .unwrap_err()
+                .to_string()
+                .contains("regular file")
+        );
     }
 }

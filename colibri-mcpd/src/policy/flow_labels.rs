@@ -93,7 +93,10 @@ impl FlowLabels {
 
     /// The labels of a tool; `None`: the entry says nothing of results and destinations.
     pub(crate) fn of_tool(&self, tool: &str) -> Option<Arc<ToolLabels>> {
-        let sinks = self.sinks.iter().filter(|(label, _)| label.pattern.matches(tool));
+        let sinks = self
+            .sinks
+            .iter()
+            .filter(|(label, _)| label.pattern.matches(tool));
         self.is_labelled.then(|| {
             Arc::new(ToolLabels {
                 untrusted: fits(&self.untrusted, tool),
@@ -116,12 +119,23 @@ impl FlowLabels {
 
     /// The first label that is about no tool of the server, or about no argument of it. `tools` are their names and
     /// definitions.
-    pub(crate) fn unfit<'d>(&self, tools: impl Iterator<Item = (&'d str, &'d [u8])> + Clone) -> Option<DocumentError> {
-        let of_tools = [&self.reads, &self.untrusted, &self.private].into_iter().flatten();
+    pub(crate) fn unfit<'d>(
+        &self,
+        tools: impl Iterator<Item = (&'d str, &'d [u8])> + Clone,
+    ) -> Option<DocumentError> {
+        let of_tools = [&self.reads, &self.untrusted, &self.private]
+            .into_iter()
+            .flatten();
         let labels = of_tools.map(|label| (label, &[][..]));
-        let sinks = self.sinks.iter().map(|(label, arguments)| (label, &arguments[..]));
+        let sinks = self
+            .sinks
+            .iter()
+            .map(|(label, arguments)| (label, &arguments[..]));
         labels.chain(sinks).find_map(|(label, arguments)| {
-            let mut fitting = tools.clone().filter(|(name, _)| label.pattern.matches(name)).peekable();
+            let mut fitting = tools
+                .clone()
+                .filter(|(name, _)| label.pattern.matches(name))
+                .peekable();
             if fitting.peek().is_none() {
                 let names: Vec<&str> = tools.clone().map(|(name, _)| name).collect();
                 let why = format!("{} is no tool of this server", label.pattern);
@@ -132,8 +146,14 @@ impl FlowLabels {
                 .flatten()
                 .collect();
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let unknown = arguments.iter().find(|argument| !known.contains(&argument.as_str()))?;
-            let why = format!("{} has no argument \"{}\"", label.pattern, brief(unknown, 40));
+            let unknown = arguments
+                .iter()
+                .find(|argument| !known.contains(&argument.as_str()))?;
+            let why = format!(
+                "{} has no argument \"{}\"",
+                label.pattern,
+                brief(unknown, 40)
+            );
             Some(label.error(why, nearest(unknown, &known)))
         })
     }
@@ -212,8 +232,14 @@ mod tests {
         .unwrap();
         assert!(labels.reads("read_inbox") && !labels.reads("send_email"));
         let of = |tool| (*labels.of_tool(tool).unwrap()).clone();
-        assert_eq!((of("read_inbox").untrusted, of("read_inbox").private), (true, true));
-        assert_eq!((of("send_email").untrusted, of("send_email").sinks.len()), (false, 2));
+        assert_eq!(
+            (of("read_inbox").untrusted, of("read_inbox").private),
+            (true, true)
+        );
+        assert_eq!(
+            (of("send_email").untrusted, of("send_email").sinks.len()),
+            (false, 2)
+        );
         assert_eq!(labels.unfit(TOOLS.into_iter()), None);
         let reads = read(r#"{"reads":["read_*"]}"#).unwrap();
         assert!(reads.of_tool("read_inbox").is_none() && reads.of_others().is_none());
@@ -231,10 +257,20 @@ mod tests {
                 r#"{"sinks":{"send_email":["recipients","ccc"]}}"#,
                 "\"send_email\" has no argument \"ccc\"; did you mean \"cc\"?",
             ),
-            (r#"{"reads":["xylophone"]}"#, "\"xylophone\" is no tool of this server"),
+            (
+                r#"{"reads":["xylophone"]}"#,
+                "\"xylophone\" is no tool of this server",
+            ),
         ] {
-            let error = read(text).unwrap().unfit(TOOLS.into_iter()).unwrap().to_string();
-            assert!(error.ends_with(wanted) || error.contains(wanted), "{text}: {error}");
+            let error = read(text)
+                .unwrap()
+                .unfit(TOOLS.into_iter())
+                .unwrap()
+                .to_string();
+            assert!(
+                error.ends_with(wanted) || error.contains(wanted),
+                "{text}: {error}"
+            );
         }
     }
 

@@ -120,7 +120,9 @@ impl CallerGates {
                 "have the user run colibri-mcp tasks enable, at a terminal".to_owned(),
             ),
             GateState::Narrowed => (
-                format!("the {name} gate is closed for this connection, by its own colibri-mcp --read-only"),
+                format!(
+                    "the {name} gate is closed for this connection, by its own colibri-mcp --read-only"
+                ),
                 format!("narrow:{name}"),
                 "start colibri-mcp without --read-only".to_owned(),
             ),
@@ -130,7 +132,9 @@ impl CallerGates {
                 "ask the operator to open it in that file".to_owned(),
             ),
         };
-        Err(Failure::new(Code::GateClosed, why).by_rule(rule).advising(advice))
+        Err(Failure::new(Code::GateClosed, why)
+            .by_rule(rule)
+            .advising(advice))
     }
 }
 
@@ -145,7 +149,8 @@ impl Gates {
     /// The gates that are open.
     pub fn new(write: bool, external: bool) -> Gates {
         Gates {
-            open: (u8::from(write) * Gate::Write.bit()) | (u8::from(external) * Gate::External.bit()),
+            open: (u8::from(write) * Gate::Write.bit())
+                | (u8::from(external) * Gate::External.bit()),
             by_consent: false,
         }
     }
@@ -192,7 +197,11 @@ mod tests {
     #[test]
     fn gates_open_and_close_one_by_one() {
         let both = Gates::new(true, true);
-        assert!(both.is_open(Gate::Write) && both.is_open(Gate::External) && Gates::default().is_open(Gate::None));
+        assert!(
+            both.is_open(Gate::Write)
+                && both.is_open(Gate::External)
+                && Gates::default().is_open(Gate::None)
+        );
         let narrowed = both.without(Gate::Write.bit());
         assert!(!narrowed.is_open(Gate::Write) && narrowed.is_open(Gate::External));
     }

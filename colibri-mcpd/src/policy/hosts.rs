@@ -59,7 +59,9 @@ impl BoardHosts {
             let object = member.value.object(HOST_KEYS)?;
             let key = verifier(object.need("key")?)?;
             if let Some((other, _)) = hosts.iter().find(|(_, (known, _))| *known == key) {
-                return Err(member.key_error(format!("has the key of {other}: each host has its own")));
+                return Err(
+                    member.key_error(format!("has the key of {other}: each host has its own"))
+                );
             }
             let persons = object.need("persons")?.array()?;
             let persons = persons.iter().map(person).collect::<Result<_, _>>()?;
@@ -133,7 +135,10 @@ mod tests {
                 r#"{"hosts":{"a":{"key":"7f","persons":[]}}}"#,
                 "trail.pub in that host's",
             ),
-            (r#"{"hosts":{"a":{"key":"KEY","persons":"*"}}}"#, "must be an array"),
+            (
+                r#"{"hosts":{"a":{"key":"KEY","persons":"*"}}}"#,
+                "must be an array",
+            ),
             (
                 r#"{"hosts":{"a":{"key":"KEY","persons":["a b"]}}}"#,
                 "must be 1 to 64 letters",
@@ -152,8 +157,15 @@ mod tests {
             ),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.contains(message) && error.starts_with("hosts.json:1:"), "{error}");
+            assert!(
+                error.contains(message) && error.starts_with("hosts.json:1:"),
+                "{error}"
+            );
         }
-        assert!(BoardHosts::read(Path::new("/nowhere/hosts.json")).unwrap().is_absent);
+        assert!(
+            BoardHosts::read(Path::new("/nowhere/hosts.json"))
+                .unwrap()
+                .is_absent
+        );
     }
 }

@@ -80,15 +80,43 @@ impl DaemonLimits {
                 0..=MAX_CLIENTS,
                 default.clients_for_operators,
             )?,
-            clients_per_user: number(&keys, "clients_per_user", 1..=MAX_CLIENTS, default.clients_per_user)?,
-            calls_per_client: number(&keys, "calls_per_client", 1..=MAX_CLIENTS, default.calls_per_client)?,
+            clients_per_user: number(
+                &keys,
+                "clients_per_user",
+                1..=MAX_CLIENTS,
+                default.clients_per_user,
+            )?,
+            calls_per_client: number(
+                &keys,
+                "calls_per_client",
+                1..=MAX_CLIENTS,
+                default.calls_per_client,
+            )?,
             message_bytes: keys
                 .read("message_bytes", message_bytes)?
                 .unwrap_or(default.message_bytes),
-            trail_bytes_per_user: bytes(&keys, "trail_bytes_per_user", default.trail_bytes_per_user)?,
-            starts_per_user: number(&keys, "starts_per_user", 0..=u32::MAX.into(), default.starts_per_user)?,
-            processes_per_user: number(&keys, "processes_per_user", 1..=MAX_CLIENTS, default.processes_per_user)?,
-            result_bytes_per_user: bytes(&keys, "result_bytes_per_user", default.result_bytes_per_user)?,
+            trail_bytes_per_user: bytes(
+                &keys,
+                "trail_bytes_per_user",
+                default.trail_bytes_per_user,
+            )?,
+            starts_per_user: number(
+                &keys,
+                "starts_per_user",
+                0..=u32::MAX.into(),
+                default.starts_per_user,
+            )?,
+            processes_per_user: number(
+                &keys,
+                "processes_per_user",
+                1..=MAX_CLIENTS,
+                default.processes_per_user,
+            )?,
+            result_bytes_per_user: bytes(
+                &keys,
+                "result_bytes_per_user",
+                default.result_bytes_per_user,
+            )?,
             result_bytes: bytes(&keys, "result_bytes", default.result_bytes)?,
         })
     }
@@ -114,7 +142,9 @@ fn number(
     default: u32,
 ) -> Result<u32, DocumentError> {
     let number = keys.read(key, |value| value.integer(range.clone()))?;
-    Ok(number.and_then(|number| number.try_into().ok()).unwrap_or(default))
+    Ok(number
+        .and_then(|number| number.try_into().ok())
+        .unwrap_or(default))
 }
 
 /// A size, or 0.
@@ -129,7 +159,11 @@ fn bytes(keys: &Object<'_>, key: &str, default: u64) -> Result<u64, DocumentErro
 fn message_bytes(value: &ValueCursor<'_>) -> Result<usize, DocumentError> {
     match usize::try_from(size(value)?) {
         Ok(bytes) if MESSAGE.contains(&bytes) => Ok(bytes),
-        _ => Err(value.error(format!("must be from {} to {} bytes", MESSAGE.start(), MESSAGE.end()))),
+        _ => Err(value.error(format!(
+            "must be from {} to {} bytes",
+            MESSAGE.start(),
+            MESSAGE.end()
+        ))),
     }
 }
 
@@ -146,7 +180,10 @@ mod tests {
     #[test]
     fn what_the_file_does_not_say_is_as_without_it() {
         assert_eq!(read("{}").unwrap(), DaemonLimits::default());
-        let said = read(r#"{"clients":2,"message_bytes":"64K","result_bytes":0,"trail_bytes_per_user":1000}"#).unwrap();
+        let said = read(
+            r#"{"clients":2,"message_bytes":"64K","result_bytes":0,"trail_bytes_per_user":1000}"#,
+        )
+        .unwrap();
         let wanted = DaemonLimits {
             clients: 2,
             message_bytes: 65_536,
@@ -162,10 +199,19 @@ mod tests {
         for (text, part) in [
             (r#"{"clients":0}"#, "clients: must be from 1 to 65536"),
             (r#"{"clients":65537}"#, "clients: must be"),
-            (r#"{"message_bytes":4095}"#, "message_bytes: must be from 4096 to"),
-            (r#"{"message_bytes":"2G"}"#, "message_bytes: must be from 4096 to"),
+            (
+                r#"{"message_bytes":4095}"#,
+                "message_bytes: must be from 4096 to",
+            ),
+            (
+                r#"{"message_bytes":"2G"}"#,
+                "message_bytes: must be from 4096 to",
+            ),
             (r#"{"result_bytes":"0"}"#, "result_bytes: must be a size"),
-            (r#"{"starts_per_user":4294967296}"#, "starts_per_user: must be"),
+            (
+                r#"{"starts_per_user":4294967296}"#,
+                "starts_per_user: must be",
+            ),
             (r#"{"client":1}"#, "client: unknown key; did you mean"),
             (r#"{"clients":null}"#, "clients: "),
             ("[]", "must be an object"),

@@ -42,7 +42,10 @@ impl MayList {
     /// The list of these patterns, which were read by [`MayList::read`] or come from a store that holds only such.
     pub fn new(patterns: Vec<MayPattern>) -> MayList {
         let compiled = patterns.iter().map(|pattern| {
-            let (server, tool) = pattern.tool().split_once('/').unwrap_or(("*", pattern.tool()));
+            let (server, tool) = pattern
+                .tool()
+                .split_once('/')
+                .unwrap_or(("*", pattern.tool()));
             CompiledPattern {
                 server: Pattern::new(server),
                 tool: Pattern::new(tool),
@@ -78,14 +81,18 @@ impl MayList {
         let fits = |pattern: &&CompiledPattern| pattern.names(server, tool);
         let has = |pattern: &CompiledPattern| {
             let mut needed = pattern.arguments.iter();
-            needed.all(|(name, values)| arguments.is_some_and(|arguments| has_only(arguments, name, values)))
+            needed.all(|(name, values)| {
+                arguments.is_some_and(|arguments| has_only(arguments, name, values))
+            })
         };
         self.compiled.iter().filter(fits).any(has)
     }
 
     /// True if a pattern names a tool, with whatever arguments.
     pub(crate) fn names(&self, server: &str, tool: &str) -> bool {
-        self.compiled.iter().any(|pattern| pattern.names(server, tool))
+        self.compiled
+            .iter()
+            .any(|pattern| pattern.names(server, tool))
     }
 
     /// The first pattern that fits none of these tools, each as `SERVER/TOOL`, and the nearest of them.
@@ -100,7 +107,10 @@ impl MayList {
             .zip(&self.compiled)
             .find(|(_, pattern)| !known(pattern))?;
         let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
-        Some((unfit.tool(), nearest(unfit.tool(), &tools).map(str::to_owned)))
+        Some((
+            unfit.tool(),
+            nearest(unfit.tool(), &tools).map(str::to_owned),
+        ))
     }
 
     /// The list in a sentence: `mail/send_*, files/write`.
@@ -121,7 +131,11 @@ impl CompiledPattern {
 
 /// True if an argument has only these values; none of them: it must be left out.
 fn has_only(arguments: Json<'_>, name: &str, values: &[Value]) -> bool {
-    let given = || arguments.members().filter(|member| member.key.is_string(name));
+    let given = || {
+        arguments
+            .members()
+            .filter(|member| member.key.is_string(name))
+    };
     let is_missing = given().all(|member| member.value.kind() == JsonKind::Null);
     match is_missing {
         true => values.is_empty(),
@@ -167,7 +181,8 @@ fn tool(cursor: &ValueCursor<'_>, scope: PatternScope) -> Result<String, Documen
     if text.len() > MAX_PATTERN || text.chars().any(char::is_control) {
         return Err(cursor.error("a pattern must have 1 to 256 bytes, and no control character"));
     }
-    let of_server = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'*');
+    let of_server =
+        |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'*');
     let is_legal = match (scope, text.split_once('/')) {
         (PatternScope::Servers, Some((server, tool))) => {
             !server.is_empty() && server.bytes().all(of_server) && !tool.is_empty()
@@ -179,16 +194,18 @@ fn tool(cursor: &ValueCursor<'_>, scope: PatternScope) -> Result<String, Documen
         (true, PatternScope::Servers) => Ok(text.to_owned()),
         // A server's own tool may have a slash in its name.
         (true, PatternScope::OneServer) => Ok(format!("*/{text}")),
-        (false, _) => {
-            Err(cursor.error("must be SERVER/TOOL, each a name or a pattern with *, for example mail/send_*"))
-        }
+        (false, _) => Err(cursor.error(
+            "must be SERVER/TOOL, each a name or a pattern with *, for example mail/send_*",
+        )),
     }
 }
 
 fn value(cursor: &ValueCursor<'_>) -> Result<Value, DocumentError> {
     if cursor.is_string() {
         return match cursor.string()? {
-            text if text.len() > MAX_VALUE => Err(cursor.error("a value must have at most 1,024 bytes")),
+            text if text.len() > MAX_VALUE => {
+                Err(cursor.error("a value must have at most 1,024 bytes"))
+            }
             text => Ok(Value::from(text)),
         };
     }
@@ -207,7 +224,8 @@ mod tests {
         let text = format!("{{\"may\":{text}}}");
         let document = Document::parse(text.as_bytes(), "m").unwrap();
         let keys = document.root().object(&["may"]).unwrap();
-        MayList::read(keys.get("may").unwrap(), PatternScope::Servers).map_err(|error| error.to_string())
+        MayList::read(keys.get("may").unwrap(), PatternScope::Servers)
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -261,7 +279,10 @@ mod tests {
             "[]",
             "",
         ] {
-            assert!(!may.allows("mail", "send", arguments.as_bytes()), "{arguments}");
+            assert!(
+                !may.allows("mail", "send", arguments.as_bytes()),
+                "{arguments}"
+            );
         }
     }
 
@@ -270,12 +291,16 @@ mod tests {
         let tools = ["mail/send_email".to_owned(), "files/write".to_owned()];
         let unfit = |text: &str| {
             let may = read(text).unwrap();
-            may.unfit(&tools).map(|(pattern, near)| (pattern.to_owned(), near))
+            may.unfit(&tools)
+                .map(|(pattern, near)| (pattern.to_owned(), near))
         };
         assert_eq!(unfit(r#"["mail/*","*/write"]"#), None);
         assert_eq!(
             unfit(r#"["mail/*","mail/sned_email"]"#),
-            Some(("mail/sned_email".to_owned(), Some("mail/send_email".to_owned())))
+            Some((
+                "mail/sned_email".to_owned(),
+                Some("mail/send_email".to_owned())
+            ))
         );
         assert_eq!(
             unfit(r#"["browser/click_at_once"]"#),
@@ -294,11 +319,17 @@ mod tests {
             (r#"[{"tool":"mail/a"}]"#, "where"),
             (r#"[{"tool":"mail/a","where":{}}]"#, "names no argument"),
             (r#"[{"tool":"mail/a","where":{"x":"y"}}]"#, "array"),
-            (r#"[{"tool":"mail/a","where":{"x":[{}]}}]"#, "a string, a number"),
+            (
+                r#"[{"tool":"mail/a","where":{"x":[{}]}}]"#,
+                "a string, a number",
+            ),
             (r#"[{"tool":"mail/a","were":{}}]"#, "where"),
         ] {
             let error = read(text).unwrap_err();
-            assert!(error.contains(wanted) && error.contains("may"), "{text}: {error}");
+            assert!(
+                error.contains(wanted) && error.contains("may"),
+                "{text}: {error}"
+            );
         }
     }
 }

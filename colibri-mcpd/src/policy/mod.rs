@@ -38,7 +38,9 @@ mod user_slots;
 
 pub use agent_tools::AgentTools;
 pub use answer_contract::{AnswerContract, FieldFact, Redact, ResultFacts};
-pub use approvals::{ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, summary};
+pub use approvals::{
+    ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, summary,
+};
 pub(crate) use approvals::{ApprovalChange, sounds_secret};
 pub use check::{SchemaCheck, ToolCheck};
 pub use clients::{Clients, Rights};

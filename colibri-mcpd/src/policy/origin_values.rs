@@ -77,7 +77,9 @@ pub(super) struct OriginValues {
 fn chunks(text: &str) -> impl Iterator<Item = &str> {
     let is_between = |c: char| c.is_whitespace() || "\"'`<>()[]{},;|\\*“”‘’«»".contains(c);
     let trimmed = |chunk: &'_ str| -> (usize, usize) {
-        let inner = chunk.trim_matches(|c: char| matches!(c, '.' | ':' | '!' | '?' | '#' | '-' | '_' | '=' | '/'));
+        let inner = chunk.trim_matches(|c: char| {
+            matches!(c, '.' | ':' | '!' | '?' | '#' | '-' | '_' | '=' | '/')
+        });
         let start = inner.as_ptr() as usize - chunk.as_ptr() as usize;
         (start, start + inner.len())
     };
@@ -89,8 +91,12 @@ fn chunks(text: &str) -> impl Iterator<Item = &str> {
 
 /// The links in a text.
 pub(super) fn links(text: &str) -> impl Iterator<Item = &str> {
-    chunks(text)
-        .filter(|chunk| chunk.contains("://") || chunk.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("www.")))
+    chunks(text).filter(|chunk| {
+        chunk.contains("://")
+            || chunk
+                .get(..4)
+                .is_some_and(|start| start.eq_ignore_ascii_case("www."))
+    })
 }
 
 /// A chunk without case, compatibility forms and hidden characters.
@@ -115,7 +121,9 @@ fn compact(normal: &str) -> String {
 
 /// The host of a URL, or the domain of a mail address.
 fn host(normal: &str) -> Option<&str> {
-    let (_, rest) = normal.split_once("://").or_else(|| normal.rsplit_once('@'))?;
+    let (_, rest) = normal
+        .split_once("://")
+        .or_else(|| normal.rsplit_once('@'))?;
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     Some(host.split_once(':').map_or(host, |(host, _)| host)).filter(|host| !host.is_empty())
@@ -132,7 +140,9 @@ fn decoded(chunk: &str) -> Option<String> {
         );
     }
     let is_long = chunk.len() >= MIN_ENCODED && chunk.is_ascii();
-    let bytes = BASE64.decode(is_long.then(|| chunk.trim_end_matches('='))?).ok()?;
+    let bytes = BASE64
+        .decode(is_long.then(|| chunk.trim_end_matches('='))?)
+        .ok()?;
     let text = String::from_utf8(bytes).ok()?;
     (!text.chars().any(char::is_control)).then_some(text)
 }
@@ -159,12 +169,17 @@ fn walk(json: Json<'_>, within: usize, act: &mut dyn FnMut(&str)) {
                 walk(member.value, within, act);
             }
         }
-        JsonKind::Array => json.elements().for_each(|element| walk(element, within, act)),
+        JsonKind::Array => json
+            .elements()
+            .for_each(|element| walk(element, within, act)),
         JsonKind::String => {
             // A lone surrogate is no text: what it stands beside is.
             let text = json.as_str().unwrap_or_else(|| json.text().into());
             let inner = within > 0 && text.trim_start().starts_with(['{', '[']);
-            match inner.then(|| Json::parse(text.trim().as_bytes()).ok()).flatten() {
+            match inner
+                .then(|| Json::parse(text.trim().as_bytes()).ok())
+                .flatten()
+            {
                 Some(inner) => walk(inner, within - 1, act),
                 None => act(&text),
             }
@@ -256,7 +271,8 @@ impl OriginValues {
             let mut parts = vec![line];
             let mut words = line.split_whitespace().count();
             let mut last = words;
-            while let Some(next) = lines.next_if(|next| last >= MIN_WRAPPED && !begins_value(next)) {
+            while let Some(next) = lines.next_if(|next| last >= MIN_WRAPPED && !begins_value(next))
+            {
                 last = next.split_whitespace().count();
                 words += last;
                 parts.push(next);
@@ -308,7 +324,8 @@ impl OriginValues {
         let mut before = None;
         let stands = chunks(destination).all(|chunk| {
             let hash = self.hash(&normal(chunk));
-            let follows = before.is_none_or(|before| self.trusted.contains(&self.pair(before, hash)));
+            let follows =
+                before.is_none_or(|before| self.trusted.contains(&self.pair(before, hash)));
             before = Some(hash);
             follows && self.trusted.contains(&hash)
         });
@@ -360,10 +377,16 @@ mod tests {
         for (text, destination) in [
             ("write to Eve@Evil.example.", "eve@evil.example"),
             ("write to eve (at) evil . example", "eve@evil.example"),
-            ("first part: eve@  second part: evil.example", "eve@evil.example"),
+            (
+                "first part: eve@  second part: evil.example",
+                "eve@evil.example",
+            ),
             ("ｅｖｅ@evil.example", "eve@evil.example"),
             ("e\u{200b}ve@evil.example", "eve@evil.example"),
-            ("pay DE89 3704 0044 0532 0130 00 now", "DE89370400440532013000"),
+            (
+                "pay DE89 3704 0044 0532 0130 00 now",
+                "DE89370400440532013000",
+            ),
             ("pay DE89370400440532013000", "DE89 3704 0044 0532 0130 00"),
             (
                 "go to http://evil.example/x",
@@ -415,7 +438,9 @@ mod tests {
             assert_eq!(values.is_trusted(destination), is_trusted, "{destination}");
         }
         values.allow("eve@evil.example");
-        assert!(values.is_trusted("Eve@evil.example") && !values.is_trusted("eve@evil.example.org"));
+        assert!(
+            values.is_trusted("Eve@evil.example") && !values.is_trusted("eve@evil.example.org")
+        );
     }
 
     #[test]
@@ -426,7 +451,10 @@ mod tests {
              www.evil.example\n- random\nname: Bob",
             &mut prose,
         );
-        assert!(prose.len() == 1 && prose[0].ends_with("www.evil.example"), "{prose:?}");
+        assert!(
+            prose.len() == 1 && prose[0].ends_with("www.evil.example"),
+            "{prose:?}"
+        );
         for (destination, is_trusted) in [
             ("general", true),
             ("random", true),
@@ -435,7 +463,8 @@ mod tests {
         ] {
             assert_eq!(values.is_trusted(destination), is_trusted, "{destination}");
         }
-        let found: Vec<&str> = links("see <https://a.example/x>, WWW.b.example. or c.example").collect();
+        let found: Vec<&str> =
+            links("see <https://a.example/x>, WWW.b.example. or c.example").collect();
         assert_eq!(found, ["https://a.example/x", "WWW.b.example"]);
     }
 
@@ -473,7 +502,8 @@ mod tests {
             (MAX_UNTRUSTED, MAX_TRUSTED)
         );
         // A table has a byte and an entry for each place, of which seven eighths are used before it doubles.
-        let bytes = values.untrusted.capacity() / 7 * 8 * 17 + values.trusted.capacity() / 7 * 8 * 9;
+        let bytes =
+            values.untrusted.capacity() / 7 * 8 * 17 + values.trusted.capacity() / 7 * 8 * 9;
         assert!(bytes <= 4 << 20, "{bytes}");
     }
 }

@@ -37,7 +37,9 @@ pub(super) fn check(
         if let Some(person) = person
             && let Some(other) = known.insert(person.clone(), place.clone())
         {
-            return Err(root.error(format!("{place}: {person} is the person of {other} already")));
+            return Err(root.error(format!(
+                "{place}: {person} is the person of {other} already"
+            )));
         }
     }
     Ok(())
@@ -63,9 +65,13 @@ mod tests {
             "{twice}"
         );
         let group = read(r#"{"groups":{"0":{"person":"ann"}}}"#).unwrap_err();
-        assert!(group.contains("person is for an entry of users alone"), "{group}");
+        assert!(
+            group.contains("person is for an entry of users alone"),
+            "{group}"
+        );
         for name in ["ann@build1", "group:x", "", "a b"] {
-            let refused = read(&format!(r#"{{"users":{{"7":{{"person":"{name}"}}}}}}"#)).unwrap_err();
+            let refused =
+                read(&format!(r#"{{"users":{{"7":{{"person":"{name}"}}}}}}"#)).unwrap_err();
             assert!(refused.contains("must be 1 to 64 letters"), "{refused}");
         }
     }

@@ -69,7 +69,9 @@ pub enum Full {
     )]
     KeptBack(usize, usize),
     /// The rest is for users who have none.
-    #[error("{0} clients are connected already, and the last {1} places are for users who have none (limits.clients)")]
+    #[error(
+        "{0} clients are connected already, and the last {1} places are for users who have none (limits.clients)"
+    )]
     Newcomers(usize, usize),
     /// The user has as many as one user may have.
     #[error("this user has {0} clients connected already (limits.clients_per_user)")]
@@ -172,7 +174,10 @@ impl UserQuotas {
     ///
     /// # Errors
     /// Those of `keep`, and then it is to be kept still.
-    pub fn keep<E>(&self, keep: impl FnOnce(&[(u32, DailyUsage)]) -> Result<(), E>) -> Result<(), E> {
+    pub fn keep<E>(
+        &self,
+        keep: impl FnOnce(&[(u32, DailyUsage)]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let _alone = self.keeping.lock();
         let unkept: Vec<_> = (self.users.lock().iter())
             .filter_map(|(uid, share)| Some((*uid, share.spending.unkept()?)))
@@ -189,7 +194,9 @@ impl UserQuotas {
     /// The users with usage on this day, those who had most first.
     pub fn spent_on(&self, day: CostDay) -> Vec<(u32, DailyUsage)> {
         let users = self.users.lock();
-        let all = users.iter().map(|(uid, share)| (*uid, share.spending.on(day)));
+        let all = users
+            .iter()
+            .map(|(uid, share)| (*uid, share.spending.on(day)));
         let mut some: Vec<_> = all.filter(|(_, spent)| spent.bytes > 0).collect();
         some.sort_by_key(|(uid, spent)| (std::cmp::Reverse(spent.bytes), *uid));
         some
@@ -229,7 +236,8 @@ impl UserQuotas {
 
     fn place(self: &Arc<UserQuotas>, share: Arc<UserUsage>) -> ConnectionPermit {
         self.clients.fetch_add(1, Ordering::Relaxed);
-        self.agents.fetch_add(share.person.is_some().into(), Ordering::Relaxed);
+        self.agents
+            .fetch_add(share.person.is_some().into(), Ordering::Relaxed);
         share.clients.fetch_add(1, Ordering::Relaxed);
         let shares = self.clone();
         ConnectionPermit { shares, share }
@@ -239,7 +247,11 @@ impl UserQuotas {
     ///
     /// # Errors
     /// Which limit is reached.
-    pub fn admit(self: &Arc<UserQuotas>, uid: u32, is_operator: bool) -> Result<ConnectionPermit, Full> {
+    pub fn admit(
+        self: &Arc<UserQuotas>,
+        uid: u32,
+        is_operator: bool,
+    ) -> Result<ConnectionPermit, Full> {
         let share = self.of(uid);
         let users = self.users.lock();
         // Counted up under the lock alone, so what is seen is what is.
@@ -397,8 +409,11 @@ impl Flow {
     fn take(&self, amount: usize) {
         // Far below, it takes days to flow back: there is no need to count on.
         if self.rate > 0 && self.left.load(Ordering::Relaxed) > i64::MIN / 4 {
-            let amount = i64::try_from(amount).unwrap_or(i64::MAX).saturating_mul(UNIT);
-            self.left.fetch_sub(amount.min(i64::MAX / 4), Ordering::Relaxed);
+            let amount = i64::try_from(amount)
+                .unwrap_or(i64::MAX)
+                .saturating_mul(UNIT);
+            self.left
+                .fetch_sub(amount.min(i64::MAX / 4), Ordering::Relaxed);
         }
     }
 
@@ -463,19 +478,33 @@ mod tests {
             }
         }
         assert_eq!(places.len(), 1024 - 16 - 64);
-        assert_eq!(shares.admit(4, false).unwrap_err(), Full::Newcomers(944, 64));
+        assert_eq!(
+            shares.admit(4, false).unwrap_err(),
+            Full::Newcomers(944, 64)
+        );
         let agent = shares.of_agent(5);
-        assert_eq!(shares.admit_agent(&agent, 16).unwrap_err(), Full::Newcomers(944, 64));
+        assert_eq!(
+            shares.admit_agent(&agent, 16).unwrap_err(),
+            Full::Newcomers(944, 64)
+        );
         places.extend((100..164).map(|uid| shares.admit(uid, false).unwrap()));
-        assert_eq!(shares.admit(164, false).unwrap_err(), Full::KeptBack(1008, 16));
+        assert_eq!(
+            shares.admit(164, false).unwrap_err(),
+            Full::KeptBack(1008, 16)
+        );
     }
 
     #[test]
     fn agents_take_nothing_of_their_persons_share_and_leave_half_of_the_places() {
-        let limits = UserQuota { clients: 8, ..LIMITS };
+        let limits = UserQuota {
+            clients: 8,
+            ..LIMITS
+        };
         let shares = Arc::new(UserQuotas::new(limits));
         let (one, other) = (shares.of_agent(1), shares.of_agent(1));
-        let mut places: Vec<_> = (0..2).map(|_| shares.admit_agent(&one, 2).unwrap()).collect();
+        let mut places: Vec<_> = (0..2)
+            .map(|_| shares.admit_agent(&one, 2).unwrap())
+            .collect();
         assert_eq!(shares.admit_agent(&one, 2).unwrap_err(), Full::Door(2));
         places.extend((0..2).map(|_| shares.admit_agent(&other, 3).unwrap()));
         assert_eq!(shares.admit_agent(&other, 3).unwrap_err(), Full::Doors(4));
@@ -487,7 +516,10 @@ mod tests {
         drop(places.pop());
         // What is kept back is for operators, whoever else comes.
         let person = shares.admit(2, false).unwrap();
-        assert_eq!(shares.admit_agent(&other, 3).unwrap_err(), Full::KeptBack(7, 1));
+        assert_eq!(
+            shares.admit_agent(&other, 3).unwrap_err(),
+            Full::KeptBack(7, 1)
+        );
         drop((people, person, places));
         assert_eq!(
             (
@@ -501,7 +533,9 @@ mod tests {
     #[test]
     fn one_user_who_is_turned_away_takes_no_turn_of_another() {
         let shares = UserQuotas::new(LIMITS);
-        let told: Vec<_> = std::iter::from_fn(|| shares.of(1).turn_away()).take(100).collect();
+        let told: Vec<_> = std::iter::from_fn(|| shares.of(1).turn_away())
+            .take(100)
+            .collect();
         assert_eq!(told.len(), MAX_TURNED_AWAY);
         assert!(shares.of(2).turn_away().is_some());
         drop(told);
@@ -510,7 +544,10 @@ mod tests {
 
     #[test]
     fn who_serves_one_client_keeps_no_place_back() {
-        let shares = Arc::new(UserQuotas::new(UserQuota { clients: 1, ..LIMITS }));
+        let shares = Arc::new(UserQuotas::new(UserQuota {
+            clients: 1,
+            ..LIMITS
+        }));
         let place = shares.admit(1, false).unwrap();
         assert_eq!(shares.admit(2, false).unwrap_err(), Full::All(1));
         drop(place);

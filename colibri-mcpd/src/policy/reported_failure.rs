@@ -25,7 +25,10 @@ impl ReportedFailure {
     /// is not taken for a failure of ours.
     pub fn read(result: Json<'_>) -> Option<ReportedFailure> {
         let error = result.get("structuredContent")?.get("error")?;
-        let code = error.get("code")?.as_str().filter(|code| terms::is_code(code))?;
+        let code = error
+            .get("code")?
+            .as_str()
+            .filter(|code| terms::is_code(code))?;
         let is_ours = |ours: &Code| ours.name() == code && *ours != Code::IntegrationUnavailable;
         let of_calls = [AttemptFailure::TOOL_ERROR, AttemptFailure::CANCELLED];
         if Code::ALL.iter().any(is_ours) || of_calls.iter().any(|failed| failed.code == code) {
@@ -33,7 +36,9 @@ impl ReportedFailure {
         }
         Some(ReportedFailure {
             code: code.into_owned(),
-            transient: error.get("transient").and_then(|transient| transient.as_bool()),
+            transient: error
+                .get("transient")
+                .and_then(|transient| transient.as_bool()),
             retry_after: error
                 .get("retry_after_s")
                 .and_then(|after| after.as_u64())
@@ -59,13 +64,16 @@ mod tests {
     use super::*;
 
     fn read(error: &str) -> Option<ReportedFailure> {
-        let result = format!(r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{error}}}}}"#);
+        let result =
+            format!(r#"{{"isError":true,"structuredContent":{{"ok":false,"error":{error}}}}}"#);
         ReportedFailure::read(Json::parse(result.as_bytes()).unwrap())
     }
 
     #[test]
     fn a_failure_has_a_code_and_says_whether_it_passes() {
-        let whole = read(r#"{"code":"MODEL_BUSY","message":"m","transient":true,"retry_after_s":7}"#).unwrap();
+        let whole =
+            read(r#"{"code":"MODEL_BUSY","message":"m","transient":true,"retry_after_s":7}"#)
+                .unwrap();
         assert_eq!(
             (whole.transient, whole.retry_after),
             (Some(true), Some(Duration::from_secs(7)))
@@ -77,7 +85,11 @@ mod tests {
             (r#"{"code":"A"}"#, FailureClass::Unknown),
         ] {
             let attempt = read(error).unwrap().attempt();
-            assert_eq!((&*attempt.code, attempt.class), ("A", Some(class)), "{error}");
+            assert_eq!(
+                (&*attempt.code, attempt.class),
+                ("A", Some(class)),
+                "{error}"
+            );
         }
     }
 

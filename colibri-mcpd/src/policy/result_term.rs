@@ -12,7 +12,13 @@ use super::terms::{self, Pointer};
 /// The most pairs that have to be the same.
 const MAX_SAME: usize = 16;
 /// The members that make a result what it is.
-const MEMBERS: [&str; 5] = ["_meta", "content", "isError", "resultType", "structuredContent"];
+const MEMBERS: [&str; 5] = [
+    "_meta",
+    "content",
+    "isError",
+    "resultType",
+    "structuredContent",
+];
 
 /// The members that a result has and a question has not.
 const OF_RESULT: [&str; 3] = ["content", "isError", "structuredContent"];
@@ -43,7 +49,12 @@ impl ResultTerm {
     ///
     /// # Errors
     /// What of it is not as it must be, in words for whoever made the call.
-    pub(super) fn check(&self, result: Json<'_>, says_error: bool, arguments: &[u8]) -> Result<(), String> {
+    pub(super) fn check(
+        &self,
+        result: Json<'_>,
+        says_error: bool,
+        arguments: &[u8],
+    ) -> Result<(), String> {
         self.fits(result, says_error, arguments)
             .map_err(|why| match &self.reason {
                 Some(reason) => format!("{reason} ({why})"),
@@ -58,7 +69,11 @@ impl ResultTerm {
     pub(super) fn check_question(result: Json<'_>) -> Result<(), String> {
         let whole = exact(result.text().as_bytes(), "what the server asks")?;
         let keys = whole.value.as_object().into_iter().flat_map(Map::keys);
-        let of_result = |key: &&String| OF_RESULT.iter().any(|member| key == member || look_alike(key, member));
+        let of_result = |key: &&String| {
+            OF_RESULT
+                .iter()
+                .any(|member| key == member || look_alike(key, member))
+        };
         match keys.into_iter().find(of_result) {
             Some(key) => Err(format!(
                 "what the server asks has {}, as results do",
@@ -90,7 +105,9 @@ impl ResultTerm {
         match self.schema.check(&structured) {
             Fit::Fits => {}
             Fit::Unfit(why) => return Err(format!("structuredContent: {why}")),
-            Fit::TooCostly => return Err("structuredContent is too large or too deep to be checked".to_owned()),
+            Fit::TooCostly => {
+                return Err("structuredContent is too large or too deep to be checked".to_owned());
+            }
         }
         if self.same.is_empty() {
             return Ok(());
@@ -101,7 +118,9 @@ impl ResultTerm {
                 .of_exact(&structured.value)
                 .is_some_and(|value| asked.of_exact(&arguments.value) == Some(value));
             if !is_same {
-                return Err(format!("structuredContent: {said} is not the {asked} of the arguments"));
+                return Err(format!(
+                    "structuredContent: {said} is not the {asked} of the arguments"
+                ));
             }
         }
         Ok(())
@@ -111,7 +130,9 @@ impl ResultTerm {
 fn exact(text: &[u8], what: &str) -> Result<Exact, String> {
     let exact = Exact::read(text).map_err(|inexact| format!("{what}: {inexact}"))?;
     match exact.ambiguous() {
-        Some(at) => Err(format!("{what}: two keys at {at} that some readers take for one")),
+        Some(at) => Err(format!(
+            "{what}: two keys at {at} that some readers take for one"
+        )),
         None => Ok(exact),
     }
 }
@@ -122,8 +143,9 @@ fn same(cursor: &ValueCursor<'_>) -> Result<Vec<(Pointer, Pointer)>, DocumentErr
         return Err(cursor.error(format!("must have at most {MAX_SAME} pairs")));
     }
     let pair = |member: colibri_json::NamedValue<'_>| {
-        let said = Pointer::parse(member.key)
-            .ok_or_else(|| member.key_error("must lead to a member of the structured result, like /branch"))?;
+        let said = Pointer::parse(member.key).ok_or_else(|| {
+            member.key_error("must lead to a member of the structured result, like /branch")
+        })?;
         Ok((said, Pointer::read(&member.value, "the arguments")?))
     };
     members.into_iter().map(pair).collect()
@@ -159,9 +181,17 @@ mod tests {
 
     #[test]
     fn a_success_is_what_the_contract_says_and_nothing_else() {
-        let said = |branch: &str, more: &str| format!(r#"{{"sha":"{SHA}","branch":"{branch}"{more}}}"#);
-        for good in [said("feature/a", ""), said("feature\\/a", r#","stat":{"files":2}"#)] {
-            assert_eq!(why(&good, r#","content":[],"isError":false"#), None, "{good}");
+        let said =
+            |branch: &str, more: &str| format!(r#"{{"sha":"{SHA}","branch":"{branch}"{more}}}"#);
+        for good in [
+            said("feature/a", ""),
+            said("feature\\/a", r#","stat":{"files":2}"#),
+        ] {
+            assert_eq!(
+                why(&good, r#","content":[],"isError":false"#),
+                None,
+                "{good}"
+            );
         }
         for (structured, beside, of) in [
             (
@@ -194,8 +224,16 @@ mod tests {
                 "",
                 "beyond 64 bits",
             ),
-            (said("feature/a", r#","stat":{"files":1e400}"#), "", "beyond 64 bits"),
-            (said("feature/a", r#","stat":"\ud800""#), "", "lone surrogate"),
+            (
+                said("feature/a", r#","stat":{"files":1e400}"#),
+                "",
+                "beyond 64 bits",
+            ),
+            (
+                said("feature/a", r#","stat":"\ud800""#),
+                "",
+                "lone surrogate",
+            ),
             (
                 r#"{"sha":"abc","branch":"feature/a"}"#.to_owned(),
                 "",
@@ -206,7 +244,11 @@ mod tests {
                 "",
                 "structuredContent: the top level: ",
             ),
-            ("[]".to_owned(), "", "structuredContent: something other than an object"),
+            (
+                "[]".to_owned(),
+                "",
+                "structuredContent: something other than an object",
+            ),
             (
                 "null".to_owned(),
                 "",
@@ -214,7 +256,11 @@ mod tests {
             ),
             // Another reader takes another one.
             (said("feature/a", ""), r#","structuredContent":{}"#, "twice"),
-            (said("feature/a", ""), r#","structuredcontent":{}"#, "two keys"),
+            (
+                said("feature/a", ""),
+                r#","structuredcontent":{}"#,
+                "two keys",
+            ),
             (
                 said("feature/a", ""),
                 r#","iserror":true"#,
@@ -225,7 +271,11 @@ mod tests {
                 r#","isErro\u0072\u0000":true"#,
                 "some readers take for another one",
             ),
-            (said("feature/a", ""), r#","\u017ftructuredContent":1"#, "two keys"),
+            (
+                said("feature/a", ""),
+                r#","\u017ftructuredContent":1"#,
+                "two keys",
+            ),
             (
                 said("feature/a", ""),
                 r#","isError":true"#,
@@ -236,9 +286,14 @@ mod tests {
                 r#","isError":"yes""#,
                 "isError of the result is neither",
             ),
-            (said("feature/a", ""), r#","content":[{"n":1e999}]"#, "beyond 64 bits"),
+            (
+                said("feature/a", ""),
+                r#","content":[{"n":1e999}]"#,
+                "beyond 64 bits",
+            ),
         ] {
-            let found = why(&structured, beside).unwrap_or_else(|| panic!("{structured} {beside} passes"));
+            let found =
+                why(&structured, beside).unwrap_or_else(|| panic!("{structured} {beside} passes"));
             assert!(found.contains(of), "{structured} {beside}: {found}");
             assert!(
                 found.starts_with("a commit is of the branch that was asked for ("),
@@ -254,12 +309,18 @@ mod tests {
                 .unwrap_err()
                 .contains("no structuredContent")
         );
-        assert!(commit().check(Json::parse(b"7").unwrap(), false, ARGUMENTS).is_err());
+        assert!(
+            commit()
+                .check(Json::parse(b"7").unwrap(), false, ARGUMENTS)
+                .is_err()
+        );
     }
 
     #[test]
     fn a_failure_is_one_for_every_reader_and_not_looked_into() {
-        let check = |text: &str, says_error| commit().check(Json::parse(text.as_bytes()).unwrap(), says_error, b"{}");
+        let check = |text: &str, says_error| {
+            commit().check(Json::parse(text.as_bytes()).unwrap(), says_error, b"{}")
+        };
         assert_eq!(
             check(r#"{"isError":true,"structuredContent":{"ok":false}}"#, true),
             Ok(())
@@ -289,15 +350,26 @@ mod tests {
             (r#"{"a":{"b":1}}"#, r#"{"c":1,"C":2}"#, false),
         ] {
             let result = format!(r#"{{"structuredContent":{structured}}}"#);
-            let checked = term.check(Json::parse(result.as_bytes()).unwrap(), false, arguments.as_bytes());
-            assert_eq!(checked.is_ok(), is_same, "{structured} {arguments}: {checked:?}");
+            let checked = term.check(
+                Json::parse(result.as_bytes()).unwrap(),
+                false,
+                arguments.as_bytes(),
+            );
+            assert_eq!(
+                checked.is_ok(),
+                is_same,
+                "{structured} {arguments}: {checked:?}"
+            );
         }
     }
 
     #[test]
     fn what_is_said_wrongly_of_results_is_named_in_its_place() {
         let many: String = (0..17).map(|n| format!(r#""/a{n}":"/a","#)).collect();
-        let many = format!(r#"{{"schema":{{}},"same":{{{}}}}}"#, many.trim_end_matches(','));
+        let many = format!(
+            r#"{{"schema":{{}},"same":{{{}}}}}"#,
+            many.trim_end_matches(',')
+        );
         for (text, place) in [
             ("[]", ""),
             ("{}", ""),
@@ -306,12 +378,18 @@ mod tests {
             (r#"{"schema":{"format":"x"}}"#, "schema"),
             (r#"{"schema":{"$ref":"http://h/"}}"#, "schema"),
             (r#"{"schema":{},"reason":""}"#, "reason"),
-            (r#"{"schema":{},"same":{"branch":"/branch"}}"#, "same.branch"),
+            (
+                r#"{"schema":{},"same":{"branch":"/branch"}}"#,
+                "same.branch",
+            ),
             (r#"{"schema":{},"same":{"/":"/branch"}}"#, "same./"),
             (r#"{"schema":{},"same":{"/a~0":"/branch"}}"#, "same./a~0"),
             (r#"{"schema":{},"same":{"/a":"branch"}}"#, "same./a"),
             (r#"{"schema":{},"same":{"/a":7}}"#, "same./a"),
-            (r#"{"schema":{},"same":{"/a":"/1/2/3/4/5/6/7/8/9"}}"#, "same./a"),
+            (
+                r#"{"schema":{},"same":{"/a":"/1/2/3/4/5/6/7/8/9"}}"#,
+                "same./a",
+            ),
             (&*many, "same"),
         ] {
             let document = Document::parse(text.as_bytes(), "c.json").unwrap();

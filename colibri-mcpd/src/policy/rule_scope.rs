@@ -49,7 +49,9 @@ pub(super) fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, Documen
         .map(|member| {
             let id = member.key;
             // Ids have no other characters, so that a pattern with one would never fit anything.
-            if id.is_empty() || !(is_server_id(id) || id.contains('*') && id.bytes().all(in_pattern)) {
+            if id.is_empty()
+                || !(is_server_id(id) || id.contains('*') && id.bytes().all(in_pattern))
+            {
                 return Err(member.key_error("must be a server's id, or a pattern of one with *"));
             }
             let servers = Pattern::new(id);

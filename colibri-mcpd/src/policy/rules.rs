@@ -25,7 +25,9 @@ pub enum RuleVerdict {
 impl RuleVerdict {
     /// The answer to who asks for what is denied; `None` for the other verdicts.
     pub fn failure(&self, server: &str, feature: Feature) -> Option<Failure> {
-        let RuleVerdict::Deny { rule } = self else { return None };
+        let RuleVerdict::Deny { rule } = self else {
+            return None;
+        };
         let denied = Failure::new(
             Code::PolicyDenied,
             format!(
@@ -52,7 +54,11 @@ pub struct ServerRules {
 
 impl ServerRules {
     /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as refusals show it.
-    pub fn new([tools, prompts, resources]: [&ToolRules; 3], file: &str, server: &str) -> ServerRules {
+    pub fn new(
+        [tools, prompts, resources]: [&ToolRules; 3],
+        file: &str,
+        server: &str,
+    ) -> ServerRules {
         ServerRules {
             place: format!("{file}: servers.{server}"),
             tools: tools.clone(),
@@ -68,7 +74,9 @@ impl ServerRules {
         let (key, rules) = match feature {
             Feature::Tool => ("tools", &self.tools),
             Feature::Prompt => ("prompts", &self.prompts),
-            Feature::Resource | Feature::Template | Feature::Skill => ("resources", &self.resources),
+            Feature::Resource | Feature::Template | Feature::Skill => {
+                ("resources", &self.resources)
+            }
         };
         let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |rule: &str| format!("{}.{key}.{rule}", self.place);
@@ -78,7 +86,9 @@ impl ServerRules {
             };
         }
         if !rules.allow.is_empty() && first(&rules.allow).is_none() {
-            return RuleVerdict::Deny { rule: place("allow") };
+            return RuleVerdict::Deny {
+                rule: place("allow"),
+            };
         }
         // Who is asked to confirm is told what was written; who is denied, where alone.
         if let Some(pattern) = rules.confirm.iter().find(|pattern| pattern.matches(name)) {
@@ -96,12 +106,18 @@ impl ServerRules {
 
     /// True if the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
     pub fn idempotent(&self, tool: &str) -> bool {
-        self.tools.idempotent.iter().any(|pattern| pattern.matches(tool))
+        self.tools
+            .idempotent
+            .iter()
+            .any(|pattern| pattern.matches(tool))
     }
 
     /// True if the operator marked the tool as one that is always listed.
     pub fn always(&self, tool: &str) -> bool {
-        self.tools.always.iter().any(|pattern| pattern.matches(tool))
+        self.tools
+            .always
+            .iter()
+            .any(|pattern| pattern.matches(tool))
     }
 }
 
@@ -116,7 +132,9 @@ fn says_destructive(definition: &[u8]) -> bool {
         .filter(|member| member.key.is_string("annotations"));
     annotations
         .flat_map(|member| member.value.members())
-        .any(|member| member.key.is_string("destructiveHint") && member.value.as_bool() == Some(true))
+        .any(|member| {
+            member.key.is_string("destructiveHint") && member.value.as_bool() == Some(true)
+        })
 }
 
 #[cfg(test)]
@@ -148,7 +166,9 @@ mod tests {
     }
 
     fn denied(rule: &str) -> RuleVerdict {
-        RuleVerdict::Deny { rule: rule.to_owned() }
+        RuleVerdict::Deny {
+            rule: rule.to_owned(),
+        }
     }
 
     #[test]
@@ -164,7 +184,10 @@ mod tests {
                 rule: "reg.json: servers.github.tools.confirm \"create_*\"".to_owned()
             }
         );
-        assert_eq!(rules.judge(Feature::Tool, "get_issue", PLAIN), RuleVerdict::Allow);
+        assert_eq!(
+            rules.judge(Feature::Tool, "get_issue", PLAIN),
+            RuleVerdict::Allow
+        );
         assert!(rules.idempotent("get_issue") && !rules.idempotent("create_issue"));
         let failure = rules
             .judge(Feature::Tool, "delete_repo", PLAIN)
@@ -183,7 +206,11 @@ mod tests {
         let destructive = br#"{"annotations":{"destructiveHint":true}}"#;
         for (feature, name, expected) in [
             (Feature::Prompt, "y", RuleVerdict::Allow),
-            (Feature::Prompt, "x", denied("reg.json: servers.github.prompts.deny[0]")),
+            (
+                Feature::Prompt,
+                "x",
+                denied("reg.json: servers.github.prompts.deny[0]"),
+            ),
             (Feature::Resource, "file:///pub/a", RuleVerdict::Allow),
             (
                 Feature::Resource,
@@ -199,7 +226,9 @@ mod tests {
             assert_eq!(rules.judge(feature, name, destructive), expected, "{name}");
         }
         let asks = rules.judge(Feature::Resource, "file:///pub/a.key", PLAIN);
-        assert!(matches!(asks, RuleVerdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\"")));
+        assert!(
+            matches!(asks, RuleVerdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\""))
+        );
         let failure = rules
             .judge(Feature::Prompt, "x", PLAIN)
             .failure("github", Feature::Prompt);
@@ -213,7 +242,10 @@ mod tests {
             some.judge(Feature::Tool, "create", PLAIN),
             denied("reg.json: servers.github.tools.allow")
         );
-        assert_eq!(some.judge(Feature::Tool, "get_x", PLAIN), RuleVerdict::Allow);
+        assert_eq!(
+            some.judge(Feature::Tool, "get_x", PLAIN),
+            RuleVerdict::Allow
+        );
         assert_eq!(
             rules(&[], &[], &[]).judge(Feature::Tool, "anything", PLAIN),
             RuleVerdict::Allow

@@ -162,7 +162,11 @@ fn inexact(fault: JsonFault) -> JsonFault {
     JsonFault { why, ..fault }
 }
 
-fn value(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
+fn value(
+    reader: &mut JsonReader<'_>,
+    count: &mut LevelCounts,
+    depth: usize,
+) -> Result<Value, JsonFault> {
     let kind = reader.kind().map_err(inexact)?;
     if depth > MAX_DEPTH {
         return Err(because(TOO_DEEP));
@@ -176,12 +180,20 @@ fn value(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> 
         ValueKind::Array => elements(reader, count, depth)?,
         ValueKind::Object => members(reader, count, depth)?,
     };
-    let bytes = if value.is_string() { reader.at() - start } else { 0 };
+    let bytes = if value.is_string() {
+        reader.at() - start
+    } else {
+        0
+    };
     count.add(depth, bytes)?;
     Ok(value)
 }
 
-fn members(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
+fn members(
+    reader: &mut JsonReader<'_>,
+    count: &mut LevelCounts,
+    depth: usize,
+) -> Result<Value, JsonFault> {
     let mut map = Map::new();
     reader.enter().map_err(inexact)?;
     while let Some((_, key)) = reader.key(map.is_empty()).map_err(inexact)? {
@@ -198,7 +210,11 @@ fn members(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -
     Ok(Value::Object(map))
 }
 
-fn elements(reader: &mut JsonReader<'_>, count: &mut LevelCounts, depth: usize) -> Result<Value, JsonFault> {
+fn elements(
+    reader: &mut JsonReader<'_>,
+    count: &mut LevelCounts,
+    depth: usize,
+) -> Result<Value, JsonFault> {
     let mut items = Vec::new();
     reader.enter().map_err(inexact)?;
     while reader.element(items.is_empty()).map_err(inexact)? {
@@ -286,7 +302,11 @@ mod tests {
         for (text, at, why) in [
             (r#"{"a":1,"a":2}"#, "/a", "twice"),
             (r#"{"x":[{"a":1,"\u0061":2}]}"#, "/x/0/a", "twice"),
-            (r#"{"a":{"n":18446744073709551616}}"#, "/a/n", "beyond 64 bits"),
+            (
+                r#"{"a":{"n":18446744073709551616}}"#,
+                "/a/n",
+                "beyond 64 bits",
+            ),
             (r#"{"n":-9223372036854775809}"#, "/n", "beyond 64 bits"),
             (r#"{"n":1e400}"#, "/n", "beyond"),
             (r#"{"n":1e-400}"#, "/n", "beyond"),
@@ -312,7 +332,8 @@ mod tests {
 
     #[test]
     fn depth_size_and_number_of_values_are_bounded() {
-        let nested = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        let nested =
+            |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(read(&nested(127)).is_ok());
         assert!(read(&nested(128)).unwrap_err().why.contains("128 levels"));
         assert!(read(&nested(100_000)).unwrap_err().at.len() < 300);
@@ -333,7 +354,10 @@ mod tests {
         ] {
             assert!(read(text).unwrap().ambiguous().is_some(), "{text}");
         }
-        assert_eq!(read(r#"{"a":{"b":1},"b":{"a":1}}"#).unwrap().ambiguous(), None);
+        assert_eq!(
+            read(r#"{"a":{"b":1},"b":{"a":1}}"#).unwrap().ambiguous(),
+            None
+        );
     }
 
     #[test]

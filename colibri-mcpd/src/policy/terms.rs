@@ -20,8 +20,13 @@ pub(super) struct Pointer(Vec<String>);
 impl Pointer {
     /// The place that a text names, if it names one.
     pub(super) fn parse(text: &str) -> Option<Pointer> {
-        let keys: Vec<String> = text.strip_prefix('/')?.split('/').map(str::to_owned).collect();
-        let is_odd = |key: &String| key.is_empty() || key.contains(|c: char| c == '~' || c.is_control());
+        let keys: Vec<String> = text
+            .strip_prefix('/')?
+            .split('/')
+            .map(str::to_owned)
+            .collect();
+        let is_odd =
+            |key: &String| key.is_empty() || key.contains(|c: char| c == '~' || c.is_control());
         (keys.len() <= MAX_DEPTH && !keys.iter().any(is_odd)).then_some(Pointer(keys))
     }
 
@@ -38,13 +43,17 @@ impl Pointer {
 
     /// The same of what was read exactly.
     pub(super) fn of_exact<'a>(&self, object: &'a Value) -> Option<&'a Value> {
-        self.0.iter().try_fold(object, |value, key| value.as_object()?.get(key))
+        self.0
+            .iter()
+            .try_fold(object, |value, key| value.as_object()?.get(key))
     }
 }
 
 impl fmt::Display for Pointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|key| write!(f, "/{}", visible(key)))
+        self.0
+            .iter()
+            .try_for_each(|key| write!(f, "/{}", visible(key)))
     }
 }
 
@@ -52,7 +61,8 @@ impl fmt::Display for Pointer {
 pub(super) fn reason(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     match cursor.text()? {
         text if text.trim().is_empty() || text.len() > 500 => {
-            Err(cursor.error("a reason must have 1 to 500 bytes: it is what the refused caller reads"))
+            Err(cursor
+                .error("a reason must have 1 to 500 bytes: it is what the refused caller reads"))
         }
         text => Ok(text.to_owned()),
     }
@@ -61,7 +71,9 @@ pub(super) fn reason(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> 
 /// A name of ours: lower-case letters, digits and `_`.
 pub(super) fn is_name(text: &str) -> bool {
     let legal = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    text.len() <= 40 && text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(legal)
+    text.len() <= 40
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.bytes().all(legal)
 }
 
 /// True if a text can be the code of an integration's failure.
@@ -85,7 +97,9 @@ pub(super) fn fields(
     let field = |member: colibri_json::NamedValue<'_>| {
         if !is_name(member.key) || TAKEN.contains(&member.key) {
             let taken = TAKEN.join(", ");
-            let why = format!("a field's name must be of a-z, 0-9 and _, begin with a letter, and be none of {taken}");
+            let why = format!(
+                "a field's name must be of a-z, 0-9 and _, begin with a letter, and be none of {taken}"
+            );
             return Err(member.key_error(why));
         }
         Ok((member.key.to_owned(), Pointer::read(&member.value, whose)?))
@@ -99,7 +113,8 @@ const TAKEN: [&str; 5] = ["call", "uid", "server", "tool", "latency_ms"];
 /// Reads the schema of an object. It is closed, and every keyword of it applies.
 pub(super) fn schema(cursor: &ValueCursor<'_>) -> Result<Schema, DocumentError> {
     cursor.members()?;
-    let read = Exact::read(cursor.raw()).map_err(|inexact| cursor.error(format!("the schema has {inexact}")))?;
+    let read = Exact::read(cursor.raw())
+        .map_err(|inexact| cursor.error(format!("the schema has {inexact}")))?;
     every_keyword_applies(&read.value).map_err(|error| cursor.error(error.to_string()))?;
     let mut value = read.value;
     if let Value::Object(top) = &mut value {
@@ -115,13 +130,16 @@ pub(super) fn schema(cursor: &ValueCursor<'_>) -> Result<Schema, DocumentError> 
 /// (`anyOf` and the like) speak of the same value as the schema around them and are left alone.
 fn close(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
-    let says = map.contains_key("additionalProperties") || map.contains_key("unevaluatedProperties");
+    let says =
+        map.contains_key("additionalProperties") || map.contains_key("unevaluatedProperties");
     if map.contains_key("properties") && !says {
         map.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
     for (key, value) in map {
         match (key.as_str(), value) {
-            ("properties" | "patternProperties", Value::Object(members)) => members.values_mut().for_each(close),
+            ("properties" | "patternProperties", Value::Object(members)) => {
+                members.values_mut().for_each(close)
+            }
             ("prefixItems", Value::Array(items)) => items.iter_mut().for_each(close),
             ("items" | "contains" | "additionalProperties", inner) => close(inner),
             _ => {}

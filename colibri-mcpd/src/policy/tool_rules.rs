@@ -31,7 +31,10 @@ impl ToolRules {
     /// # Errors
     /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
     pub fn read(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
-        Self::rules(cursor, &[&["allow", "deny", "confirm"][..], &OF_TOOLS].concat())
+        Self::rules(
+            cursor,
+            &[&["allow", "deny", "confirm"][..], &OF_TOOLS].concat(),
+        )
     }
 
     /// Reads the value of `prompts` or `resources`.

@@ -242,9 +242,9 @@ impl UserBudget {
     /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they have already goes on.
     pub(super) fn choose(&self, mode: Option<CostMode>, at: u64) {
         let mut inner = self.inner.lock();
-        inner
-            .now
-            .on(CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)));
+        inner.now.on(CostDay::of(
+            SystemTime::UNIX_EPOCH + Duration::from_millis(at),
+        ));
         let (before, own) = (inner.now.bytes, inner.now.own);
         if own.and_then(|own| own.mode) != mode {
             let at = at.max(own.map_or(0, |own| own.at) + 1);
@@ -291,19 +291,37 @@ mod tests {
         };
         assert_eq!(set(SAYS_NOTHING, None, None), (None, Nobody));
         assert_eq!(set(SAYS_NOTHING, None, Some(Max)), (Some(Max), Daemon));
-        assert_eq!(set(rule(Some(Smart), false), None, Some(Max)), (Some(Smart), Policy));
-        assert_eq!(set(rule(Some(Smart), false), Some(Fast), None), (Some(Fast), User));
-        assert_eq!(set(rule(Some(Smart), false), Some(Max), None), (Some(Smart), Policy));
-        assert_eq!(set(rule(Some(Smart), true), Some(Max), None), (Some(Max), User));
+        assert_eq!(
+            set(rule(Some(Smart), false), None, Some(Max)),
+            (Some(Smart), Policy)
+        );
+        assert_eq!(
+            set(rule(Some(Smart), false), Some(Fast), None),
+            (Some(Fast), User)
+        );
+        assert_eq!(
+            set(rule(Some(Smart), false), Some(Max), None),
+            (Some(Smart), Policy)
+        );
+        assert_eq!(
+            set(rule(Some(Smart), true), Some(Max), None),
+            (Some(Max), User)
+        );
         assert_eq!(set(SAYS_NOTHING, Some(Max), Some(Fast)), (Some(Max), User));
-        assert!(!rule(Some(Fast), false).lets(Smart) && rule(Some(Fast), true).lets(Max) && SAYS_NOTHING.lets(Max));
+        assert!(
+            !rule(Some(Fast), false).lets(Smart)
+                && rule(Some(Fast), true).lets(Max)
+                && SAYS_NOTHING.lets(Max)
+        );
         assert_eq!(
             Terms::default().of_agent().mode,
             Some(Smart),
             "an agent is never without"
         );
         assert_eq!(
-            rule(Some(Fast), true).or(rule(Some(Max), false)).or(SAYS_NOTHING),
+            rule(Some(Fast), true)
+                .or(rule(Some(Max), false))
+                .or(SAYS_NOTHING),
             rule(Some(Max), true)
         );
     }
@@ -323,7 +341,10 @@ mod tests {
             assert_eq!(up.in_force(spent), Some(risen), "{spent}");
             assert_eq!(stays.in_force(spent), Some(Fast), "{spent}");
         }
-        assert_eq!((up.most(0), stays.most(0)), (Some(8_000_000), Some(500_000)));
+        assert_eq!(
+            (up.most(0), stays.most(0)),
+            (Some(8_000_000), Some(500_000))
+        );
         let free = Terms::of(rule(None, true), None, None);
         assert_eq!((free.in_force(u64::MAX), free.most(0)), (None, None));
     }
@@ -370,11 +391,19 @@ mod tests {
         };
         assert_eq!(left(SAYS_NOTHING), Some(500_000));
         assert_eq!(left(rule(Some(Max), false)), Some(500_000));
-        assert_eq!(left(rule(Some(Smart), false)), Some(0), "policy's budget is spent");
+        assert_eq!(
+            left(rule(Some(Smart), false)),
+            Some(0),
+            "policy's budget is spent"
+        );
         assert_eq!(left(rule(Some(Smart), true)), Some(4_800_000));
         spending.add(day, 400_000);
         spending.choose(Some(Fast), 20_000 * DAY + 8);
-        assert_eq!(left(SAYS_NOTHING), Some(100_000), "the same again gives nothing back");
+        assert_eq!(
+            left(SAYS_NOTHING),
+            Some(100_000),
+            "the same again gives nothing back"
+        );
         assert_eq!(spending.on(CostDay(20_001)).own.unwrap().before, 0);
         assert_eq!(spending.terms(SAYS_NOTHING).of_agent().cap, None);
     }
@@ -399,10 +428,18 @@ mod tests {
             Some(500_000),
             "the daemon's mode counts from then on"
         );
-        assert_eq!(left(rule(Some(Smart), false)), Some(0), "policy's counts the day");
+        assert_eq!(
+            left(rule(Some(Smart), false)),
+            Some(0),
+            "policy's counts the day"
+        );
         let first = spending.terms(SAYS_NOTHING);
         spending.choose(None, day.end_ms() - 7);
-        assert_eq!(spending.terms(SAYS_NOTHING), first, "the same again is none");
+        assert_eq!(
+            spending.terms(SAYS_NOTHING),
+            first,
+            "the same again is none"
+        );
         spending.choose(Some(Fast), day.end_ms() - 8);
         assert!(
             spending.terms(SAYS_NOTHING).chosen_at > first.chosen_at,
@@ -445,7 +482,11 @@ mod tests {
         spending.add(CostDay(3), 1);
         spending.is_kept(first);
         let second = spending.unkept().unwrap();
-        assert_eq!((first.bytes, second.bytes), (10, 11), "what came meanwhile is not lost");
+        assert_eq!(
+            (first.bytes, second.bytes),
+            (10, 11),
+            "what came meanwhile is not lost"
+        );
         spending.is_kept(second);
         assert_eq!(spending.unkept(), None);
     }

@@ -111,7 +111,11 @@ mod tests {
             panic!("nobody else is there");
         };
         let mut flood: Vec<_> = (0..100).map(|_| Box::pin(agent("a"))).collect();
-        assert!(flood.iter_mut().all(|one| one.as_mut().poll(&mut context).is_pending()));
+        assert!(
+            flood
+                .iter_mut()
+                .all(|one| one.as_mut().poll(&mut context).is_pending())
+        );
         let mut person = Box::pin(turns.of(1, None));
         assert!(person.as_mut().poll(&mut context).is_pending());
         drop(first);

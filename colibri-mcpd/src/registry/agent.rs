@@ -91,10 +91,18 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Document
             .read("may", |list| MayList::read(list, PatternScope::Servers))?
             .map(Arc::new),
         budget: keys.read("budget", budget)?.unwrap_or_default(),
-        max: keys.get("max").map_or(Ok(1), |v| v.integer(1..=MAX_INSTANCES))? as u32,
-        users: keys.read("users", |list| unique(list, user))?.unwrap_or_default(),
-        autospawn: keys.read("autospawn", ValueCursor::boolean)?.unwrap_or_default(),
-        shared_tasks: keys.read("shared_tasks", ValueCursor::boolean)?.unwrap_or_default(),
+        max: keys
+            .get("max")
+            .map_or(Ok(1), |v| v.integer(1..=MAX_INSTANCES))? as u32,
+        users: keys
+            .read("users", |list| unique(list, user))?
+            .unwrap_or_default(),
+        autospawn: keys
+            .read("autospawn", ValueCursor::boolean)?
+            .unwrap_or_default(),
+        shared_tasks: keys
+            .read("shared_tasks", ValueCursor::boolean)?
+            .unwrap_or_default(),
         stall_after: keys
             .read("stall_after_s", |v| v.integer(1..=30 * 86_400))?
             .map_or(STALL_AFTER, Duration::from_secs),
@@ -105,7 +113,8 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Document
 fn capability(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if text.is_empty() || text.chars().count() > 64 || text.chars().any(char::is_control) {
-        return Err(cursor.error("a capability must have 1 to 64 characters, none of them a control character"));
+        return Err(cursor
+            .error("a capability must have 1 to 64 characters, none of them a control character"));
     }
     Ok(text.to_owned())
 }
@@ -152,7 +161,10 @@ mod tests {
         assert_eq!(agent.capabilities, ["rust"]);
         assert_eq!(agent.tools.servers[1].1.deny, [Pattern::new("rm")]);
         assert_eq!(agent.budget.minutes, Some(6));
-        assert_eq!((agent.max, agent.users.len(), agent.autospawn), (2, 2, true));
+        assert_eq!(
+            (agent.max, agent.users.len(), agent.autospawn),
+            (2, 2, true)
+        );
         assert_eq!(agent.stall_after, Duration::from_secs(60));
     }
 
@@ -187,7 +199,10 @@ mod tests {
             ("claude", include_str!("../../../etc/agents/claude.json")),
             ("codex", include_str!("../../../etc/agents/codex.json")),
             ("gemini", include_str!("../../../etc/agents/gemini.json")),
-            ("opencode", include_str!("../../../etc/agents/opencode.json")),
+            (
+                "opencode",
+                include_str!("../../../etc/agents/opencode.json"),
+            ),
         ] {
             let parts: serde_json::Value = serde_json::from_str(text).unwrap();
             let registry = parse(parts["registry"].to_string().as_bytes(), id).unwrap();
@@ -198,7 +213,9 @@ mod tests {
                 "{id}"
             );
             assert!(
-                budget.session_bytes.is_some() && budget.tokens.is_some() && budget.minutes.is_some(),
+                budget.session_bytes.is_some()
+                    && budget.tokens.is_some()
+                    && budget.minutes.is_some(),
                 "{id}"
             );
         }

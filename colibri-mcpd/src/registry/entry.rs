@@ -168,7 +168,10 @@ impl ServerSpec {
     }
 }
 
-fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<ServerSpec, DocumentError> {
+fn entry(
+    keys: &Object<'_>,
+    base: colibri_registry::ServerEntry,
+) -> Result<ServerSpec, DocumentError> {
     let isolations = Isolation::ALL.map(|isolation| (isolation.name(), isolation));
     let isolation = keys.read("isolation", |v| one_of(v, &isolations))?;
     let transport = transport(keys, base.command, isolation)?;
@@ -196,10 +199,16 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
         isolation,
         limits,
         tools: keys.read("tools", ToolRules::read)?.unwrap_or_default(),
-        prompts: keys.read("prompts", ToolRules::read_names)?.unwrap_or_default(),
-        resources: keys.read("resources", ToolRules::read_names)?.unwrap_or_default(),
+        prompts: keys
+            .read("prompts", ToolRules::read_names)?
+            .unwrap_or_default(),
+        resources: keys
+            .read("resources", ToolRules::read_names)?
+            .unwrap_or_default(),
         prefix: keys.read("prefix", ValueCursor::boolean)?.unwrap_or(true),
-        methods: keys.read("methods", |list| unique(list, method))?.unwrap_or_default(),
+        methods: keys
+            .read("methods", |list| unique(list, method))?
+            .unwrap_or_default(),
         may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),
         flow: FlowLabels::read(keys)?,
         contract: keys.read("contract", path)?,
@@ -207,16 +216,22 @@ fn entry(keys: &Object<'_>, base: colibri_registry::ServerEntry) -> Result<Serve
         whole: whole(keys)?,
         attempts: keys.get("attempts").map_or(Ok(4), |v| v.integer(1..=10))? as u32,
         record_full: keys
-            .read("record", |v| one_of(v, &[("digest", false), ("full", true)]))?
+            .read("record", |v| {
+                one_of(v, &[("digest", false), ("full", true)])
+            })?
             .unwrap_or(false),
-        validate: keys.read("validate", |v| one_of(v, &VALIDATE))?.unwrap_or_default(),
+        validate: keys
+            .read("validate", |v| one_of(v, &VALIDATE))?
+            .unwrap_or_default(),
         disabled: base.disabled,
     })
 }
 
 /// Refuses what would give the accounts of an entry the same names.
 fn one_name_each(keys: &Object<'_>) -> Result<(), DocumentError> {
-    let bare = keys.get("prefix").filter(|prefix| prefix.boolean() == Ok(false));
+    let bare = keys
+        .get("prefix")
+        .filter(|prefix| prefix.boolean() == Ok(false));
     match bare.or_else(|| keys.get("methods")) {
         Some(value) => Err(value.error(
             "does not go with accounts: what they offer would have the same names. Remove it, or make an entry of each",
@@ -227,7 +242,10 @@ fn one_name_each(keys: &Object<'_>) -> Result<(), DocumentError> {
 
 /// True if results are relayed whole. A limit beside it is a mistake in one of the two.
 fn whole(keys: &Object<'_>) -> Result<bool, DocumentError> {
-    match (keys.read("whole", ValueCursor::boolean)?, keys.get("result_limit")) {
+    match (
+        keys.read("whole", ValueCursor::boolean)?,
+        keys.get("result_limit"),
+    ) {
         (Some(true), Some(limit)) => {
             Err(limit.error("the entry has \"whole\": true, which leaves no limit: remove one"))
         }
@@ -265,15 +283,23 @@ fn transport(
     if let Some(command) = command {
         let has_keys = command.ssh.as_ref().is_some_and(|ssh| ssh.keys.is_some());
         if let (true, Some(Isolation::Shared), Some(ssh)) = (has_keys, isolation, keys.get("ssh")) {
-            return Err(ssh.error("has a key for each user, who cannot share a process: remove keys, or isolation"));
+            return Err(ssh.error(
+                "has a key for each user, who cannot share a process: remove keys, or isolation",
+            ));
         }
         return match URL_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
-            Some((key, value)) => Err(value.error(format!("{key} goes with url, which this entry does not have"))),
+            Some((key, value)) => Err(value.error(format!(
+                "{key} goes with url, which this entry does not have"
+            ))),
             None => Ok(EntryTransport::Stdio(command)),
         };
     }
-    let headers = keys.read("headers", http_keys::headers)?.unwrap_or_default();
-    let has_authorization = headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+    let headers = keys
+        .read("headers", http_keys::headers)?
+        .unwrap_or_default();
+    let has_authorization = headers
+        .keys()
+        .any(|name| name.eq_ignore_ascii_case("authorization"));
     Ok(EntryTransport::Http {
         url: http_keys::url(keys.need("url")?)?,
         oauth: oauth_key::read(keys, has_authorization, isolation)?,
@@ -289,7 +315,9 @@ fn method(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
         .bytes()
         .all(|b| b.is_ascii_alphanumeric() || b"_$/.-".contains(&b));
     if !(1..=128).contains(&method.len()) || !legal {
-        return Err(cursor.error("a method must be 1 to 128 characters of A-Z, a-z, 0-9 and _ $ / . -"));
+        return Err(
+            cursor.error("a method must be 1 to 128 characters of A-Z, a-z, 0-9 and _ $ / . -")
+        );
     }
     Ok(method.to_owned())
 }
@@ -320,8 +348,10 @@ mod tests {
 
     #[test]
     fn prompts_and_resources_have_rules_without_those_on_effects() {
-        let entry =
-            with(r#""prompts":{"deny":["x"]},"resources":{"allow":["file:///*"],"confirm":["*.key"]}"#).unwrap();
+        let entry = with(
+            r#""prompts":{"deny":["x"]},"resources":{"allow":["file:///*"],"confirm":["*.key"]}"#,
+        )
+        .unwrap();
         assert_eq!(entry.prompts.deny, [Pattern::new("x")]);
         assert_eq!(entry.resources.allow, [Pattern::new("file:///*")]);
         assert_eq!(entry.resources.confirm, [Pattern::new("*.key")]);
@@ -362,14 +392,21 @@ mod tests {
             (r#"{"url":"https://x.example/","type":"ws"}"#, "sse"),
             (r#"{"url":"gopher://x.example/"}"#, "https://"),
             (r#"{"url":7}"#, "string"),
-            (r#"{"url":"https://x.example/","allow_addresses":["lan"]}"#, "loopback"),
+            (
+                r#"{"url":"https://x.example/","allow_addresses":["lan"]}"#,
+                "loopback",
+            ),
             (r#"{"url":"https://x.example/","timeout_ms":0}"#, "1"),
         ] {
             let registry = read(&format!(
                 r#"{{"servers":{{"good":{{"command":"/bin/x"}},"bad":{odd}}}}}"#
             ))
             .unwrap();
-            assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{odd}");
+            assert_eq!(
+                registry.servers.keys().collect::<Vec<_>>(),
+                ["good"],
+                "{odd}"
+            );
             let error = &registry.refused["bad"];
             assert!(error.message.contains(why), "{odd}: {error}");
         }
@@ -396,7 +433,10 @@ mod tests {
         };
         assert_eq!((spoken, rules.allowed.len()), (Spoken::Events, 2));
         assert_eq!(rules.authorities, Some(PathBuf::from("/etc/ca.pem")));
-        assert_eq!(rules.proxy.unwrap().to_string(), "http://proxy.example:3128/");
+        assert_eq!(
+            rules.proxy.unwrap().to_string(),
+            "http://proxy.example:3128/"
+        );
         for wrong in [
             r#""allow_addresses":["loopback","loopback"]"#,
             r#""allow_addresses":"loopback""#,
@@ -425,7 +465,12 @@ mod tests {
         let entry = one("{\"command\":\"/bin/x\"}").unwrap();
         assert_eq!(entry.may_ask, ["elicitation"]);
         assert_eq!(
-            (entry.attempts, entry.prefix, entry.disabled, entry.record_full),
+            (
+                entry.attempts,
+                entry.prefix,
+                entry.disabled,
+                entry.record_full
+            ),
             (4, true, false, false)
         );
         assert_eq!((entry.isolation, entry.result_limit), (None, None));

@@ -24,7 +24,8 @@ pub(super) fn rules(keys: &Object<'_>) -> Result<ConnectionRules, DocumentError>
 }
 
 fn allowed(cursor: &ValueCursor<'_>) -> Result<AllowedTarget, DocumentError> {
-    let message = "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
+    let message =
+        "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
     AllowedTarget::parse(cursor.text()?).ok_or_else(|| cursor.error(message))
 }
 
@@ -34,7 +35,9 @@ fn proxy(cursor: &ValueCursor<'_>) -> Result<Uri, DocumentError> {
 }
 
 /// Request headers, by name.
-pub(super) fn headers(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, EntryValue>, DocumentError> {
+pub(super) fn headers(
+    cursor: &ValueCursor<'_>,
+) -> Result<BTreeMap<String, EntryValue>, DocumentError> {
     let mut headers = BTreeMap::new();
     for member in cursor.members()? {
         check_header_name(member.key).map_err(|why| member.key_error(why))?;
@@ -42,11 +45,15 @@ pub(super) fn headers(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Entry
             .keys()
             .any(|name: &String| name.eq_ignore_ascii_case(member.key))
         {
-            return Err(member.key_error("this header stands twice (case does not count); remove one"));
+            return Err(
+                member.key_error("this header stands twice (case does not count); remove one")
+            );
         }
         let value = secret_or_text(&member.value)?;
         if matches!(&value, EntryValue::Plain(text) if !is_header_value(text)) {
-            return Err(member.value.error("a header's value must be printable ASCII"));
+            return Err(member
+                .value
+                .error("a header's value must be printable ASCII"));
         }
         headers.insert(member.key.to_owned(), value);
     }

@@ -74,14 +74,30 @@ pub(super) fn events(cursor: &ValueCursor<'_>) -> Result<Arc<AgentKind>, Documen
         Some((_, kind)) => Ok(kind.clone()),
         None => {
             let names: Vec<_> = KNOWN.iter().map(|(name, _)| name.as_str()).collect();
-            Err(cursor.error(format!("must be one of {}, or a table of its own", names.join(", "))))
+            Err(cursor.error(format!(
+                "must be one of {}, or a table of its own",
+                names.join(", ")
+            )))
         }
     }
 }
 
 fn table(cursor: &ValueCursor<'_>) -> Result<AgentKind, DocumentError> {
-    let keys = cursor.object(&["session_id", "reason", "idle", "working", "blocked", "done", "error"])?;
-    let paths = |list: &ValueCursor<'_>| list.array()?.iter().map(|item| path(item, item.text()?)).collect();
+    let keys = cursor.object(&[
+        "session_id",
+        "reason",
+        "idle",
+        "working",
+        "blocked",
+        "done",
+        "error",
+    ])?;
+    let paths = |list: &ValueCursor<'_>| {
+        list.array()?
+            .iter()
+            .map(|item| path(item, item.text()?))
+            .collect()
+    };
     let mut kind = AgentKind {
         session_id: keys.read("session_id", paths)?.unwrap_or_default(),
         reason: keys.read("reason", paths)?.unwrap_or_default(),
@@ -103,7 +119,9 @@ fn table(cursor: &ValueCursor<'_>) -> Result<AgentKind, DocumentError> {
 fn shape(cursor: &ValueCursor<'_>) -> Result<LineShape, DocumentError> {
     let members = cursor.members()?;
     if members.is_empty() {
-        return Err(cursor.error("a shape without members fits every line: name what the line must have"));
+        return Err(
+            cursor.error("a shape without members fits every line: name what the line must have")
+        );
     }
     let read = members.iter().map(|member| {
         let wanted = match member.value.is_string() {
@@ -136,16 +154,24 @@ mod tests {
     #[test]
     fn the_known_tables_are_read() {
         let names: Vec<_> = KNOWN.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["claude", "codex", "gemini", "opencode", "pi", "zot"]);
+        assert_eq!(
+            names,
+            ["claude", "codex", "gemini", "opencode", "pi", "zot"]
+        );
         for (name, kind) in KNOWN.iter() {
-            assert!(kind.shapes.len() > 4 && !kind.session_id.is_empty(), "{name}");
+            assert!(
+                kind.shapes.len() > 4 && !kind.session_id.is_empty(),
+                "{name}"
+            );
             assert_eq!(&read(&format!("\"{name}\"")).unwrap(), kind);
         }
     }
 
     #[test]
     fn an_entry_may_have_a_table_of_its_own() {
-        let kind = read(r#"{"session_id":["run"],"working":[{"kind":"step_*","a.b":true}],"done":[{"kind":"end"}]}"#);
+        let kind = read(
+            r#"{"session_id":["run"],"working":[{"kind":"step_*","a.b":true}],"done":[{"kind":"end"}]}"#,
+        );
         let kind = kind.unwrap();
         assert_eq!(kind.session_id, [["run"]]);
         assert_eq!(kind.shapes[0].1, AgentState::Done);
@@ -154,7 +180,10 @@ mod tests {
         assert_eq!(shape.0[0].1, MemberPattern::Text(Pattern::new("step_*")));
         assert_eq!(
             shape.0[1],
-            (vec!["a".to_owned(), "b".to_owned()], MemberPattern::Flag(true))
+            (
+                vec!["a".to_owned(), "b".to_owned()],
+                MemberPattern::Flag(true)
+            )
         );
     }
 

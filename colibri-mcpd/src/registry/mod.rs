@@ -74,7 +74,12 @@ impl RegisteredServer {
     /// # Errors
     /// Why it cannot be used. What it was to forbid is not known then, so the server is not served.
     pub fn contract(&self) -> anyhow::Result<Option<Contract>> {
-        let read = self.entry.contract.as_deref().map(Contract::read).transpose();
+        let read = self
+            .entry
+            .contract
+            .as_deref()
+            .map(Contract::read)
+            .transpose();
         read.context("its contract cannot be used")
     }
 
@@ -88,7 +93,10 @@ impl RegisteredServer {
     /// `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {
-            EntryTransport::Stdio(command) => command.jail.as_ref().is_some_and(|jail| jail.only_root_path),
+            EntryTransport::Stdio(command) => command
+                .jail
+                .as_ref()
+                .is_some_and(|jail| jail.only_root_path),
             EntryTransport::Http { .. } => false,
         };
         self.entry.isolation.unwrap_or(if only_root_path {
@@ -102,8 +110,10 @@ impl RegisteredServer {
 impl LoadedRegistry {
     /// True if anything of it is started by the helper.
     pub(crate) fn needs_helper(&self) -> bool {
-        let server = |server: &RegisteredServer| server.refusal.is_none() && server.entry.is_jailed();
-        let agent = |agent: &RegisteredAgent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
+        let server =
+            |server: &RegisteredServer| server.refusal.is_none() && server.entry.is_jailed();
+        let agent =
+            |agent: &RegisteredAgent| agent.refusal.is_none() && agent.entry.command.jail.is_some();
         self.servers.values().any(server) || self.agents.values().any(agent)
     }
 
@@ -113,10 +123,14 @@ impl LoadedRegistry {
     /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
     /// `FIXED_PATH`; writable by group or others; wrong contents.
     pub fn read(path: &Path, rules: RegistryRules) -> Result<Self, FileError> {
-        let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))? {
+        let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))?
+        {
             Some(bytes) => bytes,
             None => {
-                let note = format!("there is no registry at {}: no external servers", path.display());
+                let note = format!(
+                    "there is no registry at {}: no external servers",
+                    path.display()
+                );
                 return Ok(Self {
                     servers: BTreeMap::new(),
                     agents: BTreeMap::new(),
@@ -140,10 +154,13 @@ impl LoadedRegistry {
         let packages = paths::servers(path);
         let read = registry.servers.into_iter().map(|(id, mut entry)| {
             let absent = match &mut entry.transport {
-                EntryTransport::Stdio(command) => complete_command(command, &packages, &entry.entry_id).err(),
+                EntryTransport::Stdio(command) => {
+                    complete_command(command, &packages, &entry.entry_id).err()
+                }
                 EntryTransport::Http { .. } => None,
             };
-            let refusal = refusal(&entry, path, rules).or_else(|| absent.map(|absent| absent.to_string()));
+            let refusal =
+                refusal(&entry, path, rules).or_else(|| absent.map(|absent| absent.to_string()));
             (id, server(entry, refusal))
         });
         let refused = registry.refused.into_iter().map(|(id, error)| {
@@ -157,8 +174,9 @@ impl LoadedRegistry {
                 .accounts
                 .iter()
                 .filter(|(_, server)| !servers.contains_key(*server));
-            notes
-                .extend(unknown.map(|(of, server)| format!("agent {id}: accounts.{of}: there is no account {server}")));
+            notes.extend(unknown.map(|(of, server)| {
+                format!("agent {id}: accounts.{of}: there is no account {server}")
+            }));
         }
         let agents = registry.agents.into_iter().map(|(id, entry)| {
             let refusal = command_refusal(&entry.command, path, rules);
@@ -177,7 +195,9 @@ impl LoadedRegistry {
 /// The reason for which an entry is not served by this daemon, although the file is right.
 fn refusal(entry: &ServerSpec, path: &Path, rules: RegistryRules) -> Option<String> {
     let is_own = |method: &&String| {
-        Method::parse(method).is_some() || method.starts_with("notifications/") || method.starts_with(OPERATORS)
+        Method::parse(method).is_some()
+            || method.starts_with("notifications/")
+            || method.starts_with(OPERATORS)
     };
     if let Some(method) = entry.methods.iter().find(is_own) {
         return Some(format!(
@@ -223,7 +243,9 @@ fn holds_plain_values(entry: &ServerSpec) -> bool {
         EntryTransport::Stdio(command) => &command.env,
         EntryTransport::Http { headers, .. } => headers,
     };
-    values.values().any(|value| matches!(value, EntryValue::Plain(_)))
+    values
+        .values()
+        .any(|value| matches!(value, EntryValue::Plain(_)))
 }
 
 #[cfg(test)]
@@ -267,7 +289,11 @@ mod tests {
         let directory = Directory::new();
         let loaded = LoadedRegistry::read(&directory.0.path().join("none.json"), RULES).unwrap();
         assert!(loaded.servers.is_empty());
-        assert!(loaded.notes[0].contains("no registry"), "{:?}", loaded.notes);
+        assert!(
+            loaded.notes[0].contains("no registry"),
+            "{:?}",
+            loaded.notes
+        );
     }
 
     #[test]
@@ -306,13 +332,20 @@ mod tests {
             },
         )
         .unwrap();
-        assert!(mdo.servers["host"].refusal.as_ref().unwrap().contains("mdo"));
+        assert!(
+            mdo.servers["host"]
+                .refusal
+                .as_ref()
+                .unwrap()
+                .contains("mdo")
+        );
     }
 
     #[test]
     fn an_entry_as_editors_have_it_blocks_itself_alone() {
         let directory = Directory::new();
-        let loaded = directory.read(r#"{"mcpServers":{"a":{"command":"/x"},"b_c":{"command":"npx"}}}"#);
+        let loaded =
+            directory.read(r#"{"mcpServers":{"a":{"command":"/x"},"b_c":{"command":"npx"}}}"#);
         assert_eq!(loaded.servers["a"].refusal, None);
         let refusal = loaded.servers["b_c"].refusal.clone().unwrap();
         assert!(
@@ -325,7 +358,9 @@ mod tests {
     fn methods_of_the_protocol_are_nobodys_to_list() {
         let directory = Directory::new();
         let refusal = |method: &str| {
-            let entry = format!("{{\"servers\":{{\"a\":{{\"command\":\"/x\",\"methods\":[\"ok/x\",\"{method}\"]}}}}}}");
+            let entry = format!(
+                "{{\"servers\":{{\"a\":{{\"command\":\"/x\",\"methods\":[\"ok/x\",\"{method}\"]}}}}}}"
+            );
             directory.read(&entry).servers["a"].refusal.clone()
         };
         for own in [
@@ -336,7 +371,10 @@ mod tests {
             "colibri/approve",
         ] {
             let refusal = refusal(own).unwrap_or_else(|| panic!("{own} is let pass"));
-            assert!(refusal.contains(own) && refusal.contains("take it out"), "{refusal}");
+            assert!(
+                refusal.contains(own) && refusal.contains("take it out"),
+                "{refusal}"
+            );
         }
         assert_eq!(refusal("files/watch"), None);
     }
@@ -344,7 +382,10 @@ mod tests {
     #[test]
     fn jailed_entries_are_served_from_the_fixed_path() {
         let registry = entry::parse(THREE.as_bytes(), "f").unwrap();
-        assert_eq!(refusal(&registry.servers["jailed"], Path::new(FIXED_PATH), RULES), None);
+        assert_eq!(
+            refusal(&registry.servers["jailed"], Path::new(FIXED_PATH), RULES),
+            None
+        );
     }
 
     #[test]
@@ -352,7 +393,9 @@ mod tests {
         let directory = Directory::new();
         let of = |keys: &str| {
             directory
-                .read(&format!("{{\"servers\":{{\"a\":{{\"command\":\"/x\"{keys}}}}}}}"))
+                .read(&format!(
+                    "{{\"servers\":{{\"a\":{{\"command\":\"/x\"{keys}}}}}}}"
+                ))
                 .servers["a"]
                 .isolation()
         };
@@ -397,9 +440,14 @@ mod tests {
             RULES,
         )
         .unwrap_err();
-        assert!(error.to_string().contains("did you mean \"command\"?"), "{error}");
         assert!(
-            error.to_string().contains("external-mcp.json:1:18: servers.a.comand: "),
+            error.to_string().contains("did you mean \"command\"?"),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("external-mcp.json:1:18: servers.a.comand: "),
             "{error}"
         );
         let huge = directory.file("", 0o600);
@@ -418,7 +466,9 @@ mod tests {
         let directory = Directory::new();
         let plain = r#"{"servers":{"a":{"command":"/x","env":{"TOKEN":"hush"}}}}"#;
         let loaded = LoadedRegistry::read(&directory.file(plain, 0o644), RULES).unwrap();
-        assert!(loaded.notes[0].contains("readable by everyone") && !loaded.notes[0].contains("hush"));
+        assert!(
+            loaded.notes[0].contains("readable by everyone") && !loaded.notes[0].contains("hush")
+        );
         assert!(
             LoadedRegistry::read(&directory.file(plain, 0o640), RULES)
                 .unwrap()

@@ -176,8 +176,11 @@ fn pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
 pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<ModelSpec, DocumentError> {
     let keys = cursor.object(KEYS)?;
     let at = keys.need("url")?;
-    let unusable = "must be the address that the interface's own paths are added to, without a query";
-    let url: Uri = http_keys::url(at)?.parse().map_err(|_| at.error(unusable))?;
+    let unusable =
+        "must be the address that the interface's own paths are added to, without a query";
+    let url: Uri = http_keys::url(at)?
+        .parse()
+        .map_err(|_| at.error(unusable))?;
     let is_odd = |part: &str| matches!(part, "." | "..") || part.contains('%');
     if url.query().is_some() || url.path().split('/').any(is_odd) {
         return Err(at.error(unusable));
@@ -187,14 +190,20 @@ pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<ModelSpec, DocumentError>
     Ok(ModelSpec {
         url,
         api: one_of(keys.need("api")?, &apis)?,
-        headers: keys.read("headers", http_keys::headers)?.unwrap_or_default(),
+        headers: keys
+            .read("headers", http_keys::headers)?
+            .unwrap_or_default(),
         rules: http_keys::rules(&keys)?,
         permits: ModelPermissions {
             allow: keys
                 .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
                 .unwrap_or_default(),
-            models: keys.read("models", |list| unique(list, pattern))?.unwrap_or_default(),
-            betas: keys.read("betas", |list| unique(list, pattern))?.unwrap_or_default(),
+            models: keys
+                .read("models", |list| unique(list, pattern))?
+                .unwrap_or_default(),
+            betas: keys
+                .read("betas", |list| unique(list, pattern))?
+                .unwrap_or_default(),
         },
         context_tokens: keys
             .read("context_tokens", |v| v.integer(1..=MOST_TOKENS))?
@@ -224,15 +233,24 @@ mod tests {
                 "max_tokens_default":500,"context_tokens":9000,"models":["gpt-5*"],"betas":["new-2027-01-01"]}"#,
         )
         .unwrap();
-        assert_eq!((model.url.path(), model.api), ("/api", ModelApi::OpenAiChat));
-        assert_eq!(model.headers["authorization"], EntryValue::Secret("key".to_owned()));
+        assert_eq!(
+            (model.url.path(), model.api),
+            ("/api", ModelApi::OpenAiChat)
+        );
+        assert_eq!(
+            model.headers["authorization"],
+            EntryValue::Secret("key".to_owned())
+        );
         let permits = ModelPermissions {
             allow: vec![ModelAllow::WebSearch, ModelAllow::Urls],
             models: vec!["gpt-5*".to_owned()],
             betas: vec!["new-2027-01-01".to_owned()],
         };
         assert_eq!(model.permits, permits);
-        assert_eq!((model.rules.allowed.len(), model.max_tokens_default), (1, 500));
+        assert_eq!(
+            (model.rules.allowed.len(), model.max_tokens_default),
+            (1, 500)
+        );
         assert_eq!(model.context_tokens, 9000);
         assert!(model.rules.proxy.is_some() && model.rules.authorities.is_some());
     }
@@ -240,8 +258,15 @@ mod tests {
     #[test]
     fn a_model_that_says_little_allows_nothing() {
         for api in ModelApi::ALL {
-            let model = one(&format!(r#"{{"url":"https://x.example","api":"{}"}}"#, api.name())).unwrap();
-            assert_eq!((model.api, model.max_tokens_default), (api, MAX_TOKENS_DEFAULT));
+            let model = one(&format!(
+                r#"{{"url":"https://x.example","api":"{}"}}"#,
+                api.name()
+            ))
+            .unwrap();
+            assert_eq!(
+                (model.api, model.max_tokens_default),
+                (api, MAX_TOKENS_DEFAULT)
+            );
             assert_eq!(
                 (&model.permits, model.context_tokens),
                 (&ModelPermissions::default(), CONTEXT_TOKENS)
@@ -256,14 +281,23 @@ mod tests {
             (r#"{"api":"gemini"}"#, "\"url\" is missing"),
             (r#"{"url":"https://x.example"}"#, "\"api\" is missing"),
             (r#"{"url":"https://x.example","api":"openai"}"#, "api"),
-            (r#"{"url":"https://x.example?key=1","api":"gemini"}"#, "without a query"),
+            (
+                r#"{"url":"https://x.example?key=1","api":"gemini"}"#,
+                "without a query",
+            ),
             (
                 r#"{"url":"https://x.example/a/../b","api":"gemini"}"#,
                 "without a query",
             ),
             (r#"{"url":"https://u:p@x.example","api":"gemini"}"#, "user"),
-            (r#"{"url":"https://x.example","api":"gemini","allow":["all"]}"#, "allow"),
-            (r#"{"url":"https://x.example","api":"gemini","header":{}}"#, "headers"),
+            (
+                r#"{"url":"https://x.example","api":"gemini","allow":["all"]}"#,
+                "allow",
+            ),
+            (
+                r#"{"url":"https://x.example","api":"gemini","header":{}}"#,
+                "headers",
+            ),
             (
                 r#"{"url":"https://x.example","api":"gemini","headers":{"Host":"x"}}"#,
                 "Host",
@@ -272,7 +306,10 @@ mod tests {
                 r#"{"url":"https://x.example","api":"gemini","models":["a*b"]}"#,
                 "models",
             ),
-            (r#"{"url":"https://x.example","api":"gemini","betas":[""]}"#, "betas"),
+            (
+                r#"{"url":"https://x.example","api":"gemini","betas":[""]}"#,
+                "betas",
+            ),
             (
                 r#"{"url":"https://x.example","api":"gemini","max_tokens_default":0}"#,
                 "max_tokens_default",

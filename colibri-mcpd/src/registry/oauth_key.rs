@@ -39,7 +39,9 @@ pub(super) fn read(
         return Ok((!has_authorization && !is_shared).then(|| Box::new(settings)));
     };
     if has_authorization {
-        return Err(key.error("goes with no Authorization in headers: one of the two says who asks"));
+        return Err(
+            key.error("goes with no Authorization in headers: one of the two says who asks")
+        );
     }
     let settings = settings(key)?;
     if is_shared && !settings.shared && settings.grant == Grant::Person {
@@ -58,7 +60,9 @@ fn settings(cursor: &ValueCursor<'_>) -> Result<OauthSettings, DocumentError> {
     ];
     let text = |value: &ValueCursor<'_>| value.text().map(str::to_owned);
     let settings = OauthSettings {
-        grant: keys.read("grant", |value| one_of(value, &grants))?.unwrap_or_default(),
+        grant: keys
+            .read("grant", |value| one_of(value, &grants))?
+            .unwrap_or_default(),
         issuer: keys.read("issuer", text)?,
         client_id: keys.read("client_id", text)?,
         client_secret: keys.read("client_secret", secret_or_text)?,
@@ -73,15 +77,22 @@ fn settings(cursor: &ValueCursor<'_>) -> Result<OauthSettings, DocumentError> {
     };
     let has_id = settings.client_id.is_some();
     if has_id && settings.issuer.is_none() {
-        return Err(cursor.error("client_id needs issuer beside it: an id is one issuer's, and is shown to no other"));
+        return Err(cursor.error(
+            "client_id needs issuer beside it: an id is one issuer's, and is shown to no other",
+        ));
     }
     for key in ["client_secret", "private_key"] {
         if let Some(secret) = keys.get(key).filter(|_| !has_id) {
             return Err(secret.error(format!("{key} needs client_id beside it")));
         }
     }
-    if settings.grant == Grant::Machine && settings.client_secret.is_none() && settings.private_key.is_none() {
-        return Err(cursor.error("the grant client_credentials needs client_id with client_secret or private_key"));
+    if settings.grant == Grant::Machine
+        && settings.client_secret.is_none()
+        && settings.private_key.is_none()
+    {
+        return Err(cursor.error(
+            "the grant client_credentials needs client_id with client_secret or private_key",
+        ));
     }
     Ok(settings)
 }
@@ -89,10 +100,14 @@ fn settings(cursor: &ValueCursor<'_>) -> Result<OauthSettings, DocumentError> {
 /// MCP, "Client ID Metadata Documents".
 fn metadata_url(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let url = cursor.text()?;
-    let path = url.strip_prefix("https://").and_then(|rest| rest.split_once('/'));
+    let path = url
+        .strip_prefix("https://")
+        .and_then(|rest| rest.split_once('/'));
     match path.is_some_and(|(host, path)| !host.is_empty() && !path.is_empty()) {
         true => Ok(url.to_owned()),
-        false => Err(cursor.error("must be an https address with a path, of a document that describes this client")),
+        false => Err(cursor.error(
+            "must be an https address with a path, of a document that describes this client",
+        )),
     }
 }
 
@@ -132,7 +147,11 @@ mod tests {
     #[test]
     fn a_server_behind_a_url_is_logged_in_to_unless_its_entry_says_who_asks() {
         assert!(read("").unwrap().is_some());
-        assert!(read(r#","headers":{"authorization":"x"}"#).unwrap().is_none());
+        assert!(
+            read(r#","headers":{"authorization":"x"}"#)
+                .unwrap()
+                .is_none()
+        );
         assert!(read(r#","isolation":"shared""#).unwrap().is_none());
         let all = r#","oauth":{"issuer":"https://i","client_id":"c","client_secret":{"secret":"s"},"scopes":["a","b"],
             "redirect_port":8080,"client_metadata_url":"https://c/d","shared":true,
@@ -155,7 +174,10 @@ mod tests {
             (r#""oauth":{"scopes":["a b"]}"#, "scope"),
             (r#""oauth":{"redirect_port":80}"#, "1024"),
             (r#""oauth":{"clientid":"c"}"#, "client_id"),
-            (r#""oauth":{"identity_provider":{"issuer":"https://p"}}"#, "client_id"),
+            (
+                r#""oauth":{"identity_provider":{"issuer":"https://p"}}"#,
+                "client_id",
+            ),
         ] {
             let error = read(&format!(",{keys}")).unwrap_err();
             assert!(error.contains(why), "{keys}: {error}");

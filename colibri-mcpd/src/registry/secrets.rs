@@ -149,22 +149,32 @@ impl SecretStore {
         let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let directory = Dir::open(&self.directory, flags | OFlag::O_DIRECTORY, Mode::empty())
             .map_err(|error| failed(&self.directory, error.into()))?;
-        let facts = nix::sys::stat::fstat(&directory).map_err(|error| failed(&self.directory, error.into()))?;
+        let facts = nix::sys::stat::fstat(&directory)
+            .map_err(|error| failed(&self.directory, error.into()))?;
         if !owner_is_right(facts.st_uid) {
-            return Err(refused(&self.directory, "its owner must be root or the daemon's user"));
+            return Err(refused(
+                &self.directory,
+                "its owner must be root or the daemon's user",
+            ));
         }
         if facts.st_mode & 0o022 != 0 {
-            return Err(refused(&self.directory, "group or others may write in it: chmod 0750"));
+            return Err(refused(
+                &self.directory,
+                "group or others may write in it: chmod 0750",
+            ));
         }
-        let file =
-            openat(&directory, name, flags, Mode::empty()).map_err(|error| failed(&path, io::Error::from(error)))?;
+        let file = openat(&directory, name, flags, Mode::empty())
+            .map_err(|error| failed(&path, io::Error::from(error)))?;
         let file = std::fs::File::from(file);
         let facts = file.metadata().map_err(|error| failed(&path, error))?;
         if !facts.is_file() {
             return Err(refused(&path, "it is not a regular file"));
         }
         if !owner_is_right(facts.uid()) {
-            return Err(refused(&path, "its owner must be root or the daemon's user"));
+            return Err(refused(
+                &path,
+                "its owner must be root or the daemon's user",
+            ));
         }
         if facts.mode() & 0o037 != 0 {
             return Err(refused(
@@ -242,7 +252,9 @@ impl Redactor {
         for value in values {
             let value = value.expose_secret();
             for part in std::iter::once(value).chain(value.lines().map(str::trim)) {
-                if part.len() >= MIN_REDACTED && !parts.iter().any(|known| known.expose_secret() == part) {
+                if part.len() >= MIN_REDACTED
+                    && !parts.iter().any(|known| known.expose_secret() == part)
+                {
                     parts.push(SecretString::from(part.to_owned()));
                 }
             }
@@ -255,11 +267,17 @@ impl Redactor {
         let mut ranges = self.find(text.as_bytes());
         let mut decoded: Vec<DecodedText> = Vec::new();
         while decoded.len() < LEVELS && !self.values.is_empty() {
-            let Some(next) = DecodedText::of(decoded.last().map_or(text.as_bytes(), |last| &last.bytes)) else {
+            let Some(next) =
+                DecodedText::of(decoded.last().map_or(text.as_bytes(), |last| &last.bytes))
+            else {
                 break;
             };
             decoded.push(next);
-            for found in decoded.last().map(|last| self.find(&last.bytes)).unwrap_or_default() {
+            for found in decoded
+                .last()
+                .map(|last| self.find(&last.bytes))
+                .unwrap_or_default()
+            {
                 ranges.push(
                     decoded
                         .iter()
@@ -353,7 +371,11 @@ impl DecodedText {
             };
             if at < escape.decoded.1 {
                 // Inside the character, or at its beginning.
-                if is_end { escape.source.1 } else { escape.source.0 }
+                if is_end {
+                    escape.source.1
+                } else {
+                    escape.source.0
+                }
             } else {
                 escape.source.1 + (at - escape.decoded.1)
             }
@@ -384,8 +406,12 @@ fn escape(source: &[u8]) -> Option<(char, usize)> {
             if let Some(c) = char::from_u32(first) {
                 return Some((c, 6));
             }
-            let second = source.get(6..8).filter(|next| next == b"\\u").and_then(|_| unit(8));
-            let pair = char::decode_utf16([first as u16, second.unwrap_or_default() as u16]).next()?;
+            let second = source
+                .get(6..8)
+                .filter(|next| next == b"\\u")
+                .and_then(|_| unit(8));
+            let pair =
+                char::decode_utf16([first as u16, second.unwrap_or_default() as u16]).next()?;
             return pair.ok().map(|c| (c, 12));
         }
         _ => return None,
@@ -405,7 +431,8 @@ mod tests {
         fn new() -> Self {
             let place = Self(tempfile::tempdir().unwrap());
             std::fs::create_dir(place.directory()).unwrap();
-            std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o750)).unwrap();
+            std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o750))
+                .unwrap();
             place
         }
 
@@ -438,7 +465,10 @@ mod tests {
         let place = Place::new();
         place.put("github", b"ghp_0123456789\n", 0o440);
         let secrets = place.secrets();
-        assert_eq!(secrets.redactor().redact("ghp_0123456789"), "ghp_0123456789");
+        assert_eq!(
+            secrets.redactor().redact("ghp_0123456789"),
+            "ghp_0123456789"
+        );
         let resolved = secrets.resolve(&asking("github")).unwrap();
         assert_eq!(resolved["TOKEN"].expose_secret(), "ghp_0123456789");
         assert_eq!(resolved["LOG"].expose_secret(), "warning");
@@ -481,20 +511,39 @@ mod tests {
                 "{mode:o}"
             );
         }
-        for content in [&b""[..], b"\n", b"a\0b", b"\xff\xfe", &vec![b'x'; MAX_BYTES + 1]] {
+        for content in [
+            &b""[..],
+            b"\n",
+            b"a\0b",
+            b"\xff\xfe",
+            &vec![b'x'; MAX_BYTES + 1],
+        ] {
             place.put("s", content, 0o400);
-            assert!(matches!(place.secrets().file("s"), Err(SecretError::Unsafe { .. })));
+            assert!(matches!(
+                place.secrets().file("s"),
+                Err(SecretError::Unsafe { .. })
+            ));
         }
         place.put("s", &vec![b'x'; MAX_BYTES], 0o400);
         assert!(place.secrets().file("s").is_ok());
 
-        std::os::unix::fs::symlink(place.directory().join("s"), place.directory().join("link")).unwrap();
+        std::os::unix::fs::symlink(place.directory().join("s"), place.directory().join("link"))
+            .unwrap();
         assert!(place.secrets().file("link").is_err());
         nix::unistd::mkfifo(&place.directory().join("fifo"), Mode::S_IRUSR).unwrap();
-        assert!(matches!(place.secrets().file("fifo"), Err(SecretError::Unsafe { .. })));
+        assert!(matches!(
+            place.secrets().file("fifo"),
+            Err(SecretError::Unsafe { .. })
+        ));
         std::fs::create_dir(place.directory().join("d")).unwrap();
-        assert!(matches!(place.secrets().file("d"), Err(SecretError::Unsafe { .. })));
-        assert!(matches!(place.secrets().file("missing"), Err(SecretError::Read { .. })));
+        assert!(matches!(
+            place.secrets().file("d"),
+            Err(SecretError::Unsafe { .. })
+        ));
+        assert!(matches!(
+            place.secrets().file("missing"),
+            Err(SecretError::Read { .. })
+        ));
         for name in ["", "..", "../x", "/etc/passwd", "A", "a/b", "a\0"] {
             assert!(
                 matches!(place.secrets().file(name), Err(SecretError::Unsafe { .. })),
@@ -507,9 +556,14 @@ mod tests {
     fn an_unsafe_directory_is_refused() {
         let place = Place::new();
         place.put("s", b"value", 0o400);
-        std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(matches!(place.secrets().file("s"), Err(SecretError::Unsafe { .. })));
-        std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o750)).unwrap();
+        std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o770))
+            .unwrap();
+        assert!(matches!(
+            place.secrets().file("s"),
+            Err(SecretError::Unsafe { .. })
+        ));
+        std::fs::set_permissions(place.directory(), std::fs::Permissions::from_mode(0o750))
+            .unwrap();
         let elsewhere = place.0.path().join("elsewhere");
         std::fs::rename(place.directory(), &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, place.directory()).unwrap();
@@ -563,7 +617,11 @@ mod tests {
             r#"s3cr\"t/\\\u00fc\ud83d\ude00\nx"#.to_owned(),
             r#"\u0073\u0033cr\u0022t\u002F\u005C\u00FC\uD83D\uDE00\u000Ax"#.to_owned(),
         ] {
-            assert_eq!(redactor.redact(&format!("<{form}>")), "<[redacted]>", "{form}");
+            assert_eq!(
+                redactor.redact(&format!("<{form}>")),
+                "<[redacted]>",
+                "{form}"
+            );
         }
         let mut nested = secret.to_owned();
         for _ in 0..LEVELS {

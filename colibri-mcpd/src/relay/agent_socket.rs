@@ -56,7 +56,9 @@ impl AgentLease {
 
 /// The lease under which an instance runs is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this host's lease on the board is over: the agent's task is another's now, and the agent ends")]
+#[error(
+    "this host's lease on the board is over: the agent's task is another's now, and the agent ends"
+)]
 pub struct LeaseOver;
 
 /// The usage of an agent's instance, and its current task.

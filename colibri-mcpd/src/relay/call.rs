@@ -25,7 +25,8 @@ use crate::results::Results;
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
-    AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, MetaRecord, Method, RpcError, Version,
+    AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, MetaRecord, Method,
+    RpcError, Version,
 };
 use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
@@ -223,7 +224,10 @@ impl Call {
     /// The arguments of a tool call as the client wrote them.
     pub fn arguments(&self) -> &[u8] {
         let span = match &self.parts.arguments {
-            CallArguments::At(span) | CallArguments::Within { inner: Some(span), .. } => Some(span.clone()),
+            CallArguments::At(span)
+            | CallArguments::Within {
+                inner: Some(span), ..
+            } => Some(span.clone()),
             CallArguments::Missing | CallArguments::Within { inner: None, .. } => None,
         };
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
@@ -331,8 +335,11 @@ pub enum CallOutcome {
 
 /// The answer to who calls by `colibri_call_tool` what is not there, or what policy denies: nobody is told which.
 pub fn no_such_tool(name: &str) -> Failure {
-    Failure::new(Code::NoSuchTool, format!("there is no tool \"{}\"", brief(name, 40)))
-        .advising("find a tool with colibri_find_tools")
+    Failure::new(
+        Code::NoSuchTool,
+        format!("there is no tool \"{}\"", brief(name, 40)),
+    )
+    .advising("find a tool with colibri_find_tools")
 }
 
 impl CallOutcome {
@@ -366,7 +373,11 @@ impl SharedPage {
         let digest = ContentDigest::of(&result);
         let result = whom.share(result)?;
         let listed = Arc::default();
-        Some(SharedPage { result, digest, listed })
+        Some(SharedPage {
+            result,
+            digest,
+            listed,
+        })
     }
 
     /// The same as a list of these tools.

@@ -20,7 +20,13 @@ const MODEL_CALL: &str = "model_call";
 const IN_SCRIPTS: &str = "script";
 
 /// Counts a call that took so long, and of whose answer so many bytes were queued for its client.
-pub fn charge(ledger: &CostLedger, call: &Call, answer: &ExitAnswer, took: Duration, queued: usize) {
+pub fn charge(
+    ledger: &CostLedger,
+    call: &Call,
+    answer: &ExitAnswer,
+    took: Duration,
+    queued: usize,
+) {
     let payer = payer(call);
     let cost = CostSum {
         calls: 1,
@@ -83,7 +89,9 @@ fn line(call: &Call) -> CostLine<'_> {
     let operation = Some(&*described.operation).filter(|_| described.is_named);
     let (method, tool) = match call.method {
         // No model reads it: only what the script returns.
-        Some(Method::ToolsCall) if call.client.outer.is_some() => (IN_SCRIPTS, operation.unwrap_or_default()),
+        Some(Method::ToolsCall) if call.client.outer.is_some() => {
+            (IN_SCRIPTS, operation.unwrap_or_default())
+        }
         Some(method @ Method::ToolsCall) => (method.as_str(), operation.unwrap_or_default()),
         Some(method) => (method.as_str(), ""),
         None => (operation.unwrap_or("other"), ""),

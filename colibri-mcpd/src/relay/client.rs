@@ -167,7 +167,12 @@ impl Client {
     }
 
     /// A client for the calls of a script that a call of this client runs: with this client's rights, and no more.
-    pub(crate) fn for_script(&self, connection: u64, outer: OuterCall, outbox: Arc<Outbox>) -> Client {
+    pub(crate) fn for_script(
+        &self,
+        connection: u64,
+        outer: OuterCall,
+        outbox: Arc<Outbox>,
+    ) -> Client {
         Client {
             session: self.session.clone(),
             peer: self.peer,
@@ -212,7 +217,9 @@ impl Client {
     /// The part of its caller's rights that is left to it.
     pub(super) fn lessened(&self, rights: Arc<Rights>) -> Arc<Rights> {
         let rights = match &self.door {
-            Some(door) => self.rights.of(&rights, |rights| rights.of_agent(&door.tools)),
+            Some(door) => self
+                .rights
+                .of(&rights, |rights| rights.of_agent(&door.tools)),
             None => rights,
         };
         self.session.narrowed(rights)
@@ -471,7 +478,10 @@ impl BatchAnswers {
         let mut state = self.state.lock();
         let (expected, answers) = &mut *state;
         // A client that has no room left gets nothing more anyway: its connection ends.
-        let goes_out = answer.filter(|answer| self.client.keep(answers.len(), answers.len() + answer.len() + 1));
+        let goes_out = answer.filter(|answer| {
+            self.client
+                .keep(answers.len(), answers.len() + answer.len() + 1)
+        });
         if let Some(answer) = goes_out {
             answers.push(if answers.is_empty() { b'[' } else { b',' });
             answers.extend_from_slice(answer);
@@ -602,9 +612,15 @@ mod tests {
         client.cancel(&id("3"), (&bytes::Bytes::from_static(b"3"), 0..1));
         client.give_up();
         assert_eq!(*told.0.lock(), [10]);
-        assert!(client.is_cancelled(&id("2")) && client.is_given_up(&id("2")) && !client.is_given_up(&id("3")));
+        assert!(
+            client.is_cancelled(&id("2"))
+                && client.is_given_up(&id("2"))
+                && !client.is_given_up(&id("3"))
+        );
         assert!(!client.sent(&id("2"), told.clone(), 20));
-        assert!(landed(&client, &id("1")) && landed(&client, &id("2")) && !landed(&client, &id("3")));
+        assert!(
+            landed(&client, &id("1")) && landed(&client, &id("2")) && !landed(&client, &id("3"))
+        );
     }
 
     #[test]

@@ -8,7 +8,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use super::client::Client;
-use super::client_requests::{ClientProgress, ClientResponse, MAX_ASKED, NoResponse, OpenClientRequest};
+use super::client_requests::{
+    ClientProgress, ClientResponse, MAX_ASKED, NoResponse, OpenClientRequest,
+};
 use colibri_protocol::upstream;
 use colibri_wire::Edits;
 
@@ -71,7 +73,12 @@ impl ClientRequest {
     ///
     /// # Errors
     /// The client is gone.
-    pub fn send(&mut self, frame: &Bytes, edits: &Edits, progress: Option<ClientProgress>) -> Result<(), NoResponse> {
+    pub fn send(
+        &mut self,
+        frame: &Bytes,
+        edits: &Edits,
+        progress: Option<ClientProgress>,
+    ) -> Result<(), NoResponse> {
         let mut inner = self.client.session.asked.inner();
         let Some(open) = self.open.take() else {
             return Ok(());
@@ -79,7 +86,9 @@ impl ClientRequest {
         if inner.is_over {
             return Err(NoResponse::Gone);
         }
-        inner.open.put(self.number, OpenClientRequest { progress, ..open });
+        inner
+            .open
+            .put(self.number, OpenClientRequest { progress, ..open });
         self.state = ClientRequestState::Waits;
         drop(inner);
         if !self.client.outbox.push_edited(frame, edits) {
@@ -92,7 +101,11 @@ impl ClientRequest {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn answer(&mut self, patience: Duration, until: Instant) -> Result<ClientResponse, NoResponse> {
+    pub async fn answer(
+        &mut self,
+        patience: Duration,
+        until: Instant,
+    ) -> Result<ClientResponse, NoResponse> {
         let began = Instant::now();
         let mut deadline = (began + patience).min(until);
         loop {
@@ -133,7 +146,9 @@ impl Drop for ClientRequest {
         };
         drop(inner);
         if waits {
-            self.client.outbox.push(&upstream::cancelled(self.number, self.why));
+            self.client
+                .outbox
+                .push(&upstream::cancelled(self.number, self.why));
         }
     }
 }
@@ -144,7 +159,9 @@ mod tests {
 
     fn ask(client: &Arc<Client>) -> ClientRequest {
         let mut asking = ClientRequest::begin(client).unwrap();
-        asking.send(&Bytes::from_static(b"{}"), &Edits::new(), None).unwrap();
+        asking
+            .send(&Bytes::from_static(b"{}"), &Edits::new(), None)
+            .unwrap();
         asking
     }
 
@@ -177,14 +194,21 @@ mod tests {
         ] {
             assert!(!answer(&client, &stray), "{stray}");
         }
-        assert!(!answer(&other, &id) && !client.session.asked.answer(&client.outbox, None, Err("no id")));
+        assert!(
+            !answer(&other, &id)
+                && !client
+                    .session
+                    .asked
+                    .answer(&client.outbox, None, Err("no id"))
+        );
         assert!(answer(&client, &id) && !answer(&client, &id));
         assert!(first.answer(LONG, later()).await.is_ok());
         assert_eq!(client.session.asked.len(), 1);
-        let unreadable = client
-            .session
-            .asked
-            .answer(&client.outbox, Some(&second.number().to_string()), Err("odd"));
+        let unreadable = client.session.asked.answer(
+            &client.outbox,
+            Some(&second.number().to_string()),
+            Err("odd"),
+        );
         let why = second.answer(LONG, later()).await.err();
         assert_eq!(
             (unreadable, why),
@@ -229,10 +253,17 @@ mod tests {
         assert!(answer(&client, &answered));
         client.session.asked.end();
         assert!(last.answer(LONG, later()).await.is_ok());
-        assert_eq!(all[0].answer(LONG, later()).await.err(), Some(NoResponse::Gone));
+        assert_eq!(
+            all[0].answer(LONG, later()).await.err(),
+            Some(NoResponse::Gone)
+        );
         assert_eq!(ClientRequest::begin(&client).err(), Some(NoResponse::Gone));
         let before = client.outbox.queued();
         drop(all);
-        assert_eq!(client.outbox.queued(), before, "who is gone is told nothing");
+        assert_eq!(
+            client.outbox.queued(),
+            before,
+            "who is gone is told nothing"
+        );
     }
 }

@@ -86,7 +86,9 @@ impl fmt::Display for NoResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoResponse::Busy => write!(f, "the client is asked {MAX_ASKED} things already"),
-            NoResponse::TimedOut(limit) => write!(f, "nobody answered within {} s", limit.as_secs()),
+            NoResponse::TimedOut(limit) => {
+                write!(f, "nobody answered within {} s", limit.as_secs())
+            }
             NoResponse::Gone => f.write_str("the client that was asked is gone"),
             NoResponse::Unreadable(why) => write!(f, "the client's answer cannot be read: {why}"),
         }
@@ -99,14 +101,25 @@ impl ClientRequests {
     }
 
     /// Takes a client's answer, or why it is none. `false`: nothing was asked under this id.
-    pub fn answer(&self, of: &Arc<Outbox>, id: Option<&str>, answer: Result<(&Bytes, AnswerParts), &str>) -> bool {
+    pub fn answer(
+        &self,
+        of: &Arc<Outbox>,
+        id: Option<&str>,
+        answer: Result<(&Bytes, AnswerParts), &str>,
+    ) -> bool {
         // Exactly as we wrote it: no other spelling of the number is its id.
-        let number = id.and_then(|id| id.parse().ok().filter(|number: &u64| number.to_string() == id));
+        let number = id.and_then(|id| {
+            id.parse()
+                .ok()
+                .filter(|number: &u64| number.to_string() == id)
+        });
         let Some(open) = number.and_then(|number| self.inner().open.remove(number)) else {
             return false;
         };
         let response = match answer {
-            Ok((frame, _)) if !of.hold(frame.len()) => Err("the daemon has no room for it now".to_owned()),
+            Ok((frame, _)) if !of.hold(frame.len()) => {
+                Err("the daemon has no room for it now".to_owned())
+            }
             Ok((frame, (id, outcome))) => Ok(ClientResponse {
                 frame: frame.clone(),
                 id,

@@ -59,7 +59,11 @@ pub(super) struct ReducedRights {
 
 impl ReducedRights {
     /// The part of these rights that is left.
-    pub(super) fn of(&self, rights: &Arc<Rights>, lessen: impl Fn(&Rights) -> Rights) -> Arc<Rights> {
+    pub(super) fn of(
+        &self,
+        rights: &Arc<Rights>,
+        lessen: impl Fn(&Rights) -> Rights,
+    ) -> Arc<Rights> {
         let mut known = self.known.lock();
         match &*known {
             Some((of, left)) if of.as_ptr() == Arc::as_ptr(rights) => left.clone(),
@@ -120,7 +124,9 @@ impl ClientSession {
     /// The part of these rights that is left to it.
     pub(super) fn narrowed(&self, rights: Arc<Rights>) -> Arc<Rights> {
         match self.view.get() {
-            Some(view) => view.rights.of(&rights, |rights| rights.narrowed(&view.server)),
+            Some(view) => view
+                .rights
+                .of(&rights, |rights| rights.narrowed(&view.server)),
             None => rights,
         }
     }
@@ -159,7 +165,11 @@ impl ClientSession {
 
     /// Ends a subscription, if there is one.
     pub fn unsubscribe(&self, uri: &str) {
-        let ended = self.subscriptions.lock().as_mut().and_then(|all| all.remove(uri));
+        let ended = self
+            .subscriptions
+            .lock()
+            .as_mut()
+            .and_then(|all| all.remove(uri));
         drop(ended);
     }
 
@@ -213,6 +223,8 @@ impl ClientSession {
 
     /// The kinds of requests that it accepts, as its handshake says.
     pub fn askable(&self) -> Askable {
-        self.agreed.get().map_or(Askable::NOTHING, |(_, askable)| *askable)
+        self.agreed
+            .get()
+            .map_or(Askable::NOTHING, |(_, askable)| *askable)
     }
 }

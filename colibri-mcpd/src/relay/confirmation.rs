@@ -22,7 +22,9 @@ use super::reply_author::{ReplyAuthor, is_headless};
 use super::request_state::RetryPurpose;
 use super::suspended_call::SuspendedCall;
 use crate::policy::summary;
-use colibri_protocol::{ClientReply, Code, ElicitationKind, Failure, Version, input, read_response};
+use colibri_protocol::{
+    ClientReply, Code, ElicitationKind, Failure, Version, input, read_response,
+};
 use colibri_wire::{Edits, Json};
 
 /// The key of our question among those that a client is asked.
@@ -78,7 +80,11 @@ impl Chain {
     ///
     /// # Errors
     /// Too much waits already.
-    pub(crate) fn ticket(&self, client: &Client, waits: Arc<dyn Waits>) -> Result<[u8; TICKET], TooMany> {
+    pub(crate) fn ticket(
+        &self,
+        client: &Client,
+        waits: Arc<dyn Waits>,
+    ) -> Result<[u8; TICKET], TooMany> {
         // A request over HTTP has no connection to keep.
         let stays = client.session.owner().is_none();
         self.tickets.issue(client.caller.uid, stays, waits)
@@ -90,18 +96,27 @@ impl Confirmation {
         *self.sent.lock() = None;
         let outcome = match chain.ticket(&call.client, self.clone()) {
             Ok(ticket) => {
-                let state = chain.seal(RetryPurpose::Confirm, &call, &ticket, SystemTime::now() + WAIT);
+                let state = chain.seal(
+                    RetryPurpose::Confirm,
+                    &call,
+                    &ticket,
+                    SystemTime::now() + WAIT,
+                );
                 let question = input::InputQuestion {
                     key: KEY,
                     method: ElicitationKind::Form.method(),
                     params: Some(&self.params),
                 };
-                let result = input::input_required_result(call.version, &self.server, &[question], &state);
+                let result =
+                    input::input_required_result(call.version, &self.server, &[question], &state);
                 CallOutcome::result(result)
             }
             Err(why) => {
                 self.over("not sent");
-                let failure = Failure::new(Code::ApprovalDenied, format!("the person cannot be asked: {why}"));
+                let failure = Failure::new(
+                    Code::ApprovalDenied,
+                    format!("the person cannot be asked: {why}"),
+                );
                 CallOutcome::Failed(failure.of_server(&*self.server).by_rule(self.rule.clone()))
             }
         };
@@ -113,14 +128,21 @@ impl Confirmation {
     ///
     /// # Errors
     /// The reply cannot be recorded.
-    fn read_reply(&self, retry: &Call, response: Json<'_>) -> Result<Option<(ClientReply, ReplyAuthor)>, Failure> {
+    fn read_reply(
+        &self,
+        retry: &Call,
+        response: Json<'_>,
+    ) -> Result<Option<(ClientReply, ReplyAuthor)>, Failure> {
         let Some(reply) = read_reply(response) else {
             self.record.ends(&self.recorder, "unreadable", None)?;
             return Ok(None);
         };
         // The retry may be read, by another thread, before the time of sending is noted.
         let sent = self.sent.lock().unwrap_or(retry.entered);
-        let author = ReplyAuthor::new(is_headless(retry), retry.entered.saturating_duration_since(sent));
+        let author = ReplyAuthor::new(
+            is_headless(retry),
+            retry.entered.saturating_duration_since(sent),
+        );
         self.record.ends_by(
             &self.recorder,
             reply.name(),
@@ -217,7 +239,12 @@ impl Chain {
 
     /// Holds a call until an operator has decided about it, or the person behind a legacy client, which is asked
     /// meanwhile. `program_reply` is what the program of a modern client has replied to a request to the person.
-    fn hold_for_operator(self: &Arc<Chain>, call: Box<Call>, rule: String, program_reply: Option<ClientReply>) {
+    fn hold_for_operator(
+        self: &Arc<Chain>,
+        call: Box<Call>,
+        rule: String,
+        program_reply: Option<ClientReply>,
+    ) {
         let described = call.target.description();
         let server = (*described.server).to_owned();
         let arguments = shown_arguments(&call);
@@ -268,7 +295,9 @@ impl Chain {
                 .or(program_reply);
             drop((person, counted));
             let failure = match decision {
-                Some(decision) => decision.failure(&server, &rule, program_reply.map(ClientReply::name)),
+                Some(decision) => {
+                    decision.failure(&server, &rule, program_reply.map(ClientReply::name))
+                }
                 None => (!is_allowed).then(|| refused_by_person(&server, &rule)),
             };
             let Some(call) = held.take() else { return };
@@ -306,7 +335,12 @@ pub(crate) struct PersonElicitation {
 
 impl Chain {
     /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no requests.
-    pub(crate) fn ask_person(self: &Arc<Self>, call: &Call, rule: &str, arguments: &str) -> Option<PersonElicitation> {
+    pub(crate) fn ask_person(
+        self: &Arc<Self>,
+        call: &Call,
+        rule: &str,
+        arguments: &str,
+    ) -> Option<PersonElicitation> {
         if call.version.is_modern() || !call.askable().can(ElicitationKind::Form) {
             return None;
         }
@@ -359,7 +393,9 @@ impl PersonElicitation {
         };
         let result = response.outcome.as_ref().ok();
         let result = result.and_then(|span| Json::part(&response.frame, span.clone()));
-        let Some((reply, text)) = result.and_then(|result| Some((read_reply(result)?, result.text()))) else {
+        let Some((reply, text)) =
+            result.and_then(|result| Some((read_reply(result)?, result.text())))
+        else {
             self.ends("unreadable", None, None);
             return None;
         };
@@ -376,7 +412,9 @@ impl PersonElicitation {
     /// Records how it ended.
     fn ends(&mut self, outcome: &str, author: Option<ReplyAuthor>, answer: Option<&[u8]>) -> bool {
         self.is_over = true;
-        let recorded = self.record.ends_by(&self.chain.recorder, outcome, author, answer);
+        let recorded = self
+            .record
+            .ends_by(&self.chain.recorder, outcome, author, answer);
         recorded.is_ok()
     }
 }

@@ -42,7 +42,11 @@ impl BudgetStatus {
         let (spent, before, of_entry) = match (&client.door, client.share()) {
             (Some(door), _) => {
                 let before = door.spent.before(&terms);
-                (door.spent.bytes.load(Ordering::Relaxed), before, door.max_bytes)
+                (
+                    door.spent.bytes.load(Ordering::Relaxed),
+                    before,
+                    door.max_bytes,
+                )
             }
             (None, Some(share)) => {
                 let spent = share.spent_on(today());
@@ -80,7 +84,10 @@ fn least<const N: usize>(limits: [Option<u64>; N]) -> Option<u64> {
 
 /// The cost mode that is set for a client that policy lets do this.
 pub fn terms(rights: &Rights, client: &Client) -> Terms {
-    client.share().map(|share| share.terms(rights.cost)).unwrap_or_default()
+    client
+        .share()
+        .map(|share| share.terms(rights.cost))
+        .unwrap_or_default()
 }
 
 /// True if nothing is left of the budget of a call's client.
@@ -106,7 +113,9 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         && door.max_bytes == standing.most
     {
         let most = standing.most.unwrap_or_default();
-        let message = format!("this agent has had {spent} bytes of answers of the {most} that its entry allows");
+        let message = format!(
+            "this agent has had {spent} bytes of answers of the {most} that its entry allows"
+        );
         let rule = format!("agents.{}.budget.session_bytes", door.agent);
         return Err(Failure::new(Code::BudgetSpent, message).by_rule(rule));
     }
@@ -133,7 +142,10 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         CostSetBy::Nobody => "the cost mode of agents for which none is set".to_owned(),
     };
     let (whose, until) = match (door, since.and_then(time_of_today)) {
-        (Some(_), _) if counted < spent => ("since its person chose the mode this agent has".to_owned(), ""),
+        (Some(_), _) if counted < spent => (
+            "since its person chose the mode this agent has".to_owned(),
+            "",
+        ),
         (Some(_), _) => ("this agent has".to_owned(), ""),
         (None, Some(time)) => (
             format!("since {time} UTC, when the mode was chosen, this user has"),
@@ -141,14 +153,17 @@ pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
         ),
         (None, None) => ("since 00:00 UTC this user has".to_owned(), PERSONS),
     };
-    let message =
-        format!("{whose} had {counted} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}");
+    let message = format!(
+        "{whose} had {counted} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}"
+    );
     let failure = Failure::new(Code::BudgetSpent, message).by_rule(rule);
     if door.is_some() {
         return Err(failure);
     }
     let more = match (rights.cost.larger(mode, spent), mode) {
-        (Some(larger), _) => format!("or set cost mode {larger} now with colibri_set_cost_mode (write gate)"),
+        (Some(larger), _) => {
+            format!("or set cost mode {larger} now with colibri_set_cost_mode (write gate)")
+        }
         (None, CostMode::Max) => "ask for less from then on".to_owned(),
         (None, _) => "or ask the operator for a larger mode: cost in clients.json".to_owned(),
     };
@@ -202,7 +217,9 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
         false => (None, None),
         true => {
             let standing = BudgetStatus::of(&call.client, call.terms);
-            let of_mode = standing.mode().and_then(|mode| mode.budgets().tool_result_bytes);
+            let of_mode = standing
+                .mode()
+                .and_then(|mode| mode.budgets().tool_result_bytes);
             let is_free = call.client.door.is_none() && call.target.description().free.by_people;
             match (is_free, standing.left()) {
                 // What is kept could not be read.
@@ -217,7 +234,9 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
         (of_mode, "of the cost mode"),
         (left, "what is left of the budget"),
     ];
-    let limits = limits.into_iter().filter_map(|(most, of)| Some((most?, of)));
+    let limits = limits
+        .into_iter()
+        .filter_map(|(most, of)| Some((most?, of)));
     let (result, of) = limits.min_by_key(|(most, _)| *most)?;
     let set = least([of_entry, of_mode]).map(|set| set.max(UNKEPT));
     let unkept = least([set, left])?;
@@ -246,7 +265,10 @@ pub fn alone<'a>(call: &'a Call, outcome: &CallOutcome) -> Option<MutexGuard<'a,
     };
     let (Ok(span) | Err(span)) = &relayed.outcome;
     let could = has_budget(call) && span.len() as u64 > SMALL;
-    could.then(|| call.client.share()).flatten().map(|share| share.alone())
+    could
+        .then(|| call.client.share())
+        .flatten()
+        .map(|share| share.alone())
 }
 
 /// A cost mode that has gone up because its budget is spent.
@@ -273,10 +295,16 @@ pub fn listed(call: &Call, bytes: usize) -> Option<CostModeRaise> {
 /// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees the mode go up.
 pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     // A script's model reads what the script returns.
-    let bytes = if call.client.outer.is_some() { 0 } else { bytes as u64 };
+    let bytes = if call.client.outer.is_some() {
+        0
+    } else {
+        bytes as u64
+    };
     let before = match (&call.client.door, call.client.share()) {
         (Some(door), _) => {
-            door.spent.calls.fetch_add(is_counted(call).into(), Ordering::Relaxed);
+            door.spent
+                .calls
+                .fetch_add(is_counted(call).into(), Ordering::Relaxed);
             let stood = door.spent.bytes.fetch_add(bytes, Ordering::Relaxed);
             stood.saturating_sub(door.spent.before(&call.terms))
         }

@@ -141,7 +141,10 @@ impl CallMetrics {
     /// The counts until now. Calls that finish meanwhile may be in one number and not in another.
     pub fn counted(&self) -> CounterSnapshot {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e9).chain([f64::INFINITY]);
+        let bounds = BOUNDS
+            .iter()
+            .map(|bound| *bound as f64 / 1e9)
+            .chain([f64::INFINITY]);
         let errors = codes().map(Cow::Borrowed).zip(self.errors.iter().map(read));
         let reported = self.reported.lock().clone();
         let reported = reported
@@ -150,7 +153,10 @@ impl CallMetrics {
         CounterSnapshot {
             buckets: bounds.zip(self.buckets.iter().map(read)).collect(),
             seconds: read(&self.nanoseconds) as f64 / 1e9,
-            errors: errors.filter(|(_, count)| *count > 0).chain(reported).collect(),
+            errors: errors
+                .filter(|(_, count)| *count > 0)
+                .chain(reported)
+                .collect(),
             strays: read(&self.strays),
             asked: read(&self.asked),
         }
@@ -170,22 +176,43 @@ mod tests {
         metrics.count_asked();
         let counted = metrics.counted();
         assert_eq!((counted.asked, counted.strays), (1, 0));
-        let filled: Vec<_> = counted.buckets.iter().filter(|(_, count)| *count > 0).collect();
-        assert_eq!(filled, [&(0.0001, 2), &(0.00025, 1), &(60.0, 1), &(f64::INFINITY, 1)]);
+        let filled: Vec<_> = counted
+            .buckets
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(
+            filled,
+            [&(0.0001, 2), &(0.00025, 1), &(60.0, 1), &(f64::INFINITY, 1)]
+        );
         assert_eq!((counted.calls(), counted.errors.len()), (5, 0));
-        assert!((counted.seconds - 120.000_200_002).abs() < 1e-6, "{}", counted.seconds);
+        assert!(
+            (counted.seconds - 120.000_200_002).abs() < 1e-6,
+            "{}",
+            counted.seconds
+        );
         assert!(BOUNDS.is_sorted());
     }
 
     #[test]
     fn codes_that_others_choose_are_counted_under_one_name() {
         let metrics = CallMetrics::default();
-        for code in ["GATE_CLOSED", "CANCELLED", "-32603", "-32000", "x\"} 1\n", ""] {
+        for code in [
+            "GATE_CLOSED",
+            "CANCELLED",
+            "-32603",
+            "-32000",
+            "x\"} 1\n",
+            "",
+        ] {
             metrics.count(Some(code), Duration::ZERO);
         }
         let mut errors = metrics.counted().errors;
         errors.sort_unstable();
-        assert_eq!(errors, named([("CANCELLED", 1), ("GATE_CLOSED", 1), ("RPC_ERROR", 4)]));
+        assert_eq!(
+            errors,
+            named([("CANCELLED", 1), ("GATE_CLOSED", 1), ("RPC_ERROR", 4)])
+        );
     }
 
     fn named<const N: usize>(errors: [(&'static str, u64); N]) -> [(Cow<'static, str>, u64); N] {
@@ -204,7 +231,12 @@ mod tests {
         }
         let errors = metrics.counted().errors;
         assert_eq!(errors.len(), MAX_REPORTED + 1);
-        let of = |name: &str| errors.iter().find(|(code, _)| code == name).map(|(_, count)| *count);
+        let of = |name: &str| {
+            errors
+                .iter()
+                .find(|(code, _)| code == name)
+                .map(|(_, count)| *count)
+        };
         assert_eq!(
             [of("MODEL_BUSY"), of("A1"), of("TOOL_ERROR")],
             [Some(2), Some(1), Some(3)]

@@ -11,8 +11,8 @@ use super::target::Upstream;
 use crate::policy::ReportedFailure;
 use crate::results::MediaBytes;
 use colibri_protocol::{
-    self as protocol, AnswerBody as OwnAnswer, AnswerShape, AttemptFailure, Code, Failure, FailureCause, FailureClass,
-    MetaRecord, Method,
+    self as protocol, AnswerBody as OwnAnswer, AnswerShape, AttemptFailure, Code, Failure,
+    FailureCause, FailureClass, MetaRecord, Method,
 };
 use colibri_wire::{Edits, Json};
 
@@ -57,7 +57,9 @@ impl ClientMessage {
     fn whole(&self) -> Option<Cow<'_, [u8]>> {
         match self {
             ClientMessage::Own(message) => Some(Cow::Borrowed(message)),
-            ClientMessage::Page(head, page) => Some(Cow::Owned([head, &page.result.bytes()[..], b"}"].concat())),
+            ClientMessage::Page(head, page) => {
+                Some(Cow::Owned([head, &page.result.bytes()[..], b"}"].concat()))
+            }
             ClientMessage::Edited(frame, edits, _) => Some(Cow::Owned(edits.apply(frame))),
             ClientMessage::None => None,
         }
@@ -69,7 +71,9 @@ impl ClientMessage {
         match self {
             ClientMessage::Own(message) => {
                 let message = Json::part(message, 0..message.len());
-                message.and_then(|message| message.get("result")).map_or(0, of)
+                message
+                    .and_then(|message| message.get("result"))
+                    .map_or(0, of)
             }
             ClientMessage::Edited(frame, _, span) => {
                 // What is left out for an old client is not sent.
@@ -103,11 +107,17 @@ impl ExitAnswer {
 /// Shapes the answer.
 pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
     let own = |answer: OwnAnswer, failed| {
-        ExitAnswer::new(ClientMessage::Own(answer.to_message(Some(call.id_text()))), failed)
+        ExitAnswer::new(
+            ClientMessage::Own(answer.to_message(Some(call.id_text()))),
+            failed,
+        )
     };
     let failed = |failure: Failure, told: Option<Failure>| {
         let attempt = FailureCause::Ours(failure.code).attempt();
-        own(told.unwrap_or(failure).answer(call.method, call.version), Some(attempt))
+        own(
+            told.unwrap_or(failure).answer(call.method, call.version),
+            Some(attempt),
+        )
     };
     match outcome {
         CallOutcome::Own { answer, failed } => {
@@ -117,9 +127,10 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
             };
             own(answer, failed)
         }
-        CallOutcome::Page(page) => {
-            ExitAnswer::new(ClientMessage::Page(OwnAnswer::result_head(call.id_text()), page), None)
-        }
+        CallOutcome::Page(page) => ExitAnswer::new(
+            ClientMessage::Page(OwnAnswer::result_head(call.id_text()), page),
+            None,
+        ),
         CallOutcome::Failed(failure) => failed(failure, None),
         CallOutcome::Refused(failure) => {
             let told = match &call.parts.called {
@@ -128,7 +139,9 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
             };
             failed(failure, told)
         }
-        CallOutcome::Cancelled => ExitAnswer::new(ClientMessage::None, Some(AttemptFailure::CANCELLED)),
+        CallOutcome::Cancelled => {
+            ExitAnswer::new(ClientMessage::None, Some(AttemptFailure::CANCELLED))
+        }
         CallOutcome::Relayed(relayed) => match shape_relayed(call, &relayed) {
             Ok(answer) => answer,
             Err(failure) => failed(failure.of_server(&*call.target.description().server), None),
@@ -138,7 +151,11 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
 
 fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Failure> {
     let mut edits = Edits::new();
-    protocol::id_edit(&mut edits, relayed.id.clone(), &call.frame[call.parts.id.clone()]);
+    protocol::id_edit(
+        &mut edits,
+        relayed.id.clone(),
+        &call.frame[call.parts.id.clone()],
+    );
     let shape = shape_of(call, relayed);
     let (span, failed, reported) = match &relayed.outcome {
         Ok(span) => {
@@ -155,10 +172,13 @@ fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Fail
         Err(span) => {
             let error = part(&relayed.frame, span)?;
             edits.append_at(span.start, protocol::error_edits(&shape, error)?);
-            let code = error.get("code").map(|code| code.text()).unwrap_or_default();
-            let class = code
-                .parse()
-                .map_or(FailureClass::Unknown, |code| FailureCause::Servers(code).class());
+            let code = error
+                .get("code")
+                .map(|code| code.text())
+                .unwrap_or_default();
+            let class = code.parse().map_or(FailureClass::Unknown, |code| {
+                FailureCause::Servers(code).class()
+            });
             let failed = AttemptFailure {
                 code: Cow::Owned(code.chars().take(20).collect()),
                 class: Some(class),
@@ -173,7 +193,11 @@ fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Fail
         ClientMessage::Edited(relayed.frame.clone(), edits, span.clone()),
         failed,
     );
-    let has_trail = call.target.description().upstream().is_some_and(Upstream::has_trail);
+    let has_trail = call
+        .target
+        .description()
+        .upstream()
+        .is_some_and(Upstream::has_trail);
     let outcome = Json::part(&relayed.frame, span.clone()).filter(|_| has_trail);
     Ok(ExitAnswer {
         remote: outcome.and_then(MetaRecord::of_answer),
@@ -243,7 +267,11 @@ pub(crate) fn fit(outcome: CallOutcome, call: &Call) -> CallOutcome {
 ///
 /// # Errors
 /// As it cannot be brought into the shape that its client can read.
-pub(super) fn result_for(call: &Call, relayed: &ServerAnswer, span: &Range<usize>) -> Result<Vec<u8>, Failure> {
+pub(super) fn result_for(
+    call: &Call,
+    relayed: &ServerAnswer,
+    span: &Range<usize>,
+) -> Result<Vec<u8>, Failure> {
     let mut edits = Edits::new();
     edit_result(&mut edits, &shape_of(call, relayed), relayed, span)?;
     Ok(edited_result(relayed, span, edits))
@@ -251,7 +279,11 @@ pub(super) fn result_for(call: &Call, relayed: &ServerAnswer, span: &Range<usize
 
 /// A server's result, which stands at `span`, with the edits that it needs whoever gets it, and these, all of which are
 /// within it.
-pub(super) fn edited_result(relayed: &ServerAnswer, span: &Range<usize>, mut edits: Edits) -> Vec<u8> {
+pub(super) fn edited_result(
+    relayed: &ServerAnswer,
+    span: &Range<usize>,
+    mut edits: Edits,
+) -> Vec<u8> {
     if let Some(own) = &relayed.edits {
         edits.append_at(0, (**own).clone());
     }
@@ -262,13 +294,21 @@ pub(super) fn edited_result(relayed: &ServerAnswer, span: &Range<usize>, mut edi
 
 /// A part of a message that was parsed before.
 fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> {
-    Json::part(frame, span.clone())
-        .ok_or_else(|| Failure::new(Code::ServerAnswerInvalid, "the server's answer holds no value"))
+    Json::part(frame, span.clone()).ok_or_else(|| {
+        Failure::new(
+            Code::ServerAnswerInvalid,
+            "the server's answer holds no value",
+        )
+    })
 }
 
 /// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it. A
 /// client that named its own record of the call learns ours, `own`.
-pub fn deliver(call: &Call, answer: &ExitAnswer, own: impl FnOnce() -> Option<MetaRecord>) -> usize {
+pub fn deliver(
+    call: &Call,
+    answer: &ExitAnswer,
+    own: impl FnOnce() -> Option<MetaRecord>,
+) -> usize {
     if call.method == Some(Method::SubscriptionsListen) {
         call.client.end_subscription(&call.id);
     }
@@ -276,7 +316,11 @@ pub fn deliver(call: &Call, answer: &ExitAnswer, own: impl FnOnce() -> Option<Me
         call.client.note_error(code);
     }
     let own = call.parts.caller_record.as_ref().and_then(|_| own());
-    let named = own.and_then(|own| Some(ClientMessage::Own(own.put_in_answer(&answer.message.whole()?))));
+    let named = own.and_then(|own| {
+        Some(ClientMessage::Own(
+            own.put_in_answer(&answer.message.whole()?),
+        ))
+    });
     let message = named.as_ref().unwrap_or(&answer.message);
     let (batch, length) = (call.batch.as_ref(), message.length());
     let mut is_queued = false;

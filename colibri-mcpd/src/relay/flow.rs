@@ -56,7 +56,10 @@ impl<'a> ClientFlow<'a> {
 
     /// The limits of a task that the client makes by a tool.
     pub(crate) fn inherited(self) -> TaskLimits {
-        self.client.flow().map(|flow| flow.inherited()).unwrap_or_default()
+        self.client
+            .flow()
+            .map(|flow| flow.inherited())
+            .unwrap_or_default()
     }
 
     fn flow(self, is_limited: bool) -> Option<&'a Arc<SessionFlow>> {
@@ -84,7 +87,10 @@ impl Client {
         }
         let is_claimed = |task| chain.board.has_claimed(self.caller.uid, task);
         let goes_on = self.door.is_none().then(|| {
-            let name = self.session.client_info(None).map(|info| (&*info.name).into());
+            let name = self
+                .session
+                .client_info(None)
+                .map(|info| (&*info.name).into());
             PreviousSession {
                 table: &chain.flows,
                 owner: (self.caller.uid, name.unwrap_or_default()),
@@ -125,7 +131,11 @@ impl Chain {
             self.record_hold(call, hold);
         }
         let said = holds.iter().map(|hold| Cow::Owned(hold.to_string()));
-        let all: Vec<Cow<'_, str>> = rule.iter().map(|rule| Cow::Borrowed(&**rule)).chain(said).collect();
+        let all: Vec<Cow<'_, str>> = rule
+            .iter()
+            .map(|rule| Cow::Borrowed(&**rule))
+            .chain(said)
+            .collect();
         (!all.is_empty()).then(|| all.join("; "))
     }
 
@@ -133,8 +143,15 @@ impl Chain {
     fn record_hold(&self, call: &Call, hold: &FlowSuspension) {
         let described = call.target.description();
         let door = call.client.door.as_deref();
-        let (agent, session) = (door.map(|door| &*door.agent), door.map(|door| &*door.session));
-        let (server, tool, uid) = (&*described.server, &*described.operation, call.client.caller.uid);
+        let (agent, session) = (
+            door.map(|door| &*door.agent),
+            door.map(|door| &*door.session),
+        );
+        let (server, tool, uid) = (
+            &*described.server,
+            &*described.operation,
+            call.client.caller.uid,
+        );
         let event = match hold {
             FlowSuspension::OutsideMay { task, why } => TrailEvent::SuspendedOutsideTask {
                 call: call.number,
@@ -146,7 +163,9 @@ impl Chain {
                 agent,
                 session,
             },
-            FlowSuspension::Origin { argument, source, .. } => TrailEvent::SuspendedOrigin {
+            FlowSuspension::Origin {
+                argument, source, ..
+            } => TrailEvent::SuspendedOrigin {
                 call: call.number,
                 uid,
                 server,
@@ -179,9 +198,14 @@ impl Chain {
 
     /// Notes a server's answer before its client gets it.
     pub(super) fn note_answer(&self, call: &Call, relayed: &ServerAnswer) {
-        let Some(flow) = call.client.flow() else { return };
+        let Some(flow) = call.client.flow() else {
+            return;
+        };
         let described = call.target.description();
-        let labels = described.flow.as_ref().and_then(|flow| flow.labels.as_deref());
+        let labels = described
+            .flow
+            .as_ref()
+            .and_then(|flow| flow.labels.as_deref());
         let (Ok(span) | Err(span)) = &relayed.outcome;
         let Some(result) = Json::part(&relayed.frame, span.clone()) else {
             return;

@@ -160,7 +160,11 @@ impl FlowTable {
     /// A user's claim of before the daemon's start: whoever of theirs connects is bound by it, and what its session had
     /// read is not known.
     pub(crate) fn recall(&self, task: &Task) {
-        let (Some(uid), None, Some(_)) = (task.claimed_by, &task.claimed_session, &task.said.limits.may) else {
+        let (Some(uid), None, Some(_)) = (
+            task.claimed_by,
+            &task.claimed_session,
+            &task.said.limits.may,
+        ) else {
             return;
         };
         let flow = Arc::new(SessionFlow::default());
@@ -177,7 +181,12 @@ impl FlowTable {
 }
 
 /// Nothing is forgotten for want of room: the values of the oldest become the mere fact that there were some.
-fn insert(ended: &mut HashMap<FlowOwner, EndedFlow>, (uid, name): FlowOwner, flow: &Arc<SessionFlow>, now: Instant) {
+fn insert(
+    ended: &mut HashMap<FlowOwner, EndedFlow>,
+    (uid, name): FlowOwner,
+    flow: &Arc<SessionFlow>,
+    now: Instant,
+) {
     ended.retain(|_, ended| ended.until > now);
     let programs = ended.keys().filter(|(of, _)| *of == uid).count();
     let is_known = ended.contains_key(&(uid, name.clone()));
@@ -198,7 +207,9 @@ fn insert(ended: &mut HashMap<FlowOwner, EndedFlow>, (uid, name): FlowOwner, flo
         }
     }
     if ended.len() > MAX_REMEMBERED {
-        let oldest = ended.values_mut().filter(|ended| ended.flow.remembers_values());
+        let oldest = ended
+            .values_mut()
+            .filter(|ended| ended.flow.remembers_values());
         if let Some(oldest) = oldest.min_by_key(|ended| ended.until) {
             let facts = SessionFlow::default();
             facts.absorb(&oldest.flow);
@@ -224,7 +235,12 @@ mod tests {
         }
     }
 
-    fn open_as<'s>(slot: &'s FlowSlot, table: &Arc<FlowTable>, name: &str, stays: bool) -> &'s Arc<SessionFlow> {
+    fn open_as<'s>(
+        slot: &'s FlowSlot,
+        table: &Arc<FlowTable>,
+        name: &str,
+        stays: bool,
+    ) -> &'s Arc<SessionFlow> {
         slot.open(Some(PreviousSession {
             table,
             owner: owner(name),
@@ -253,11 +269,18 @@ mod tests {
         let (second, other) = (FlowSlot::default(), FlowSlot::default());
         let inherited = open(&second, &table, "editor").inherited();
         assert!(inherited.tainted && inherited.may.is_some());
-        assert_eq!(open(&other, &table, "another").inherited(), TaskLimits::default());
+        assert_eq!(
+            open(&other, &table, "another").inherited(),
+            TaskLimits::default()
+        );
         second.get().unwrap().bind(bound(8));
         let third = FlowSlot::default();
         let inherited = open(&third, &table, "editor").inherited();
-        assert_eq!(inherited.may.unwrap().len(), 1, "nobody claims task 8 any more");
+        assert_eq!(
+            inherited.may.unwrap().len(),
+            1,
+            "nobody claims task 8 any more"
+        );
         assert_eq!(
             second.get().unwrap().inherited().may.unwrap().len(),
             0,
@@ -270,7 +293,12 @@ mod tests {
         let table = Arc::<FlowTable>::default();
         let (one, other) = (FlowSlot::default(), FlowSlot::default());
         open_as(&one, &table, "web", false).bind(bound(7));
-        assert!(open_as(&other, &table, "web", false).inherited().may.is_some());
+        assert!(
+            open_as(&other, &table, "web", false)
+                .inherited()
+                .may
+                .is_some()
+        );
     }
 
     #[test]
@@ -283,7 +311,13 @@ mod tests {
         let ended = table.ended.lock();
         assert!(ended.len() <= MAX_PROGRAMS + 1, "{}", ended.len());
         assert!(ended.values().all(|ended| ended.flow.inherited().tainted));
-        assert!(ended.values().filter(|ended| ended.flow.remembers_values()).count() <= MAX_REMEMBERED);
+        assert!(
+            ended
+                .values()
+                .filter(|ended| ended.flow.remembers_values())
+                .count()
+                <= MAX_REMEMBERED
+        );
         assert!(ended.contains_key(&owner(OTHERS)));
     }
 }

@@ -35,12 +35,14 @@ pub mod validate;
 
 pub use agent_socket::{AgentLease, AgentSocket, AgentUsage, LeaseOver};
 pub use call::{
-    Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage, Trace, Waits,
-    no_such_tool,
+    Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage,
+    Trace, Waits, no_such_tool,
 };
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client, OuterCall};
 pub use client_request::ClientRequest;
-pub use client_requests::{AnswerParts, ClientProgress, ClientRequests, ClientResponse, NoResponse, PATIENCE};
+pub use client_requests::{
+    AnswerParts, ClientProgress, ClientRequests, ClientResponse, NoResponse, PATIENCE,
+};
 pub use client_session::ClientSession;
 pub use counters::{CallMetrics, CounterSnapshot};
 pub use deferred_call::{DeferredCall, Defers};

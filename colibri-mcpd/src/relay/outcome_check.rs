@@ -35,7 +35,9 @@ pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     if is_read && let Err(failure) = call.target.check_content(result) {
         return CallOutcome::Failed(failure);
     }
-    let Some(answers) = answers else { return outcome };
+    let Some(answers) = answers else {
+        return outcome;
+    };
     let checked = match is_interim {
         true => answers.check_question(result),
         false => answers.check(result, *says_error, call.arguments()),
@@ -74,7 +76,10 @@ pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
     {
         let edits = DeferredTask::none(result);
         if !edits.is_empty() {
-            relayed.edits.get_or_insert_default().append_at(span.start, edits);
+            relayed
+                .edits
+                .get_or_insert_default()
+                .append_at(span.start, edits);
         }
     }
     CallOutcome::Relayed(relayed)
@@ -92,7 +97,9 @@ pub(super) fn redacted(call: &Call, text: &str) -> String {
 fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
     match outcome {
         CallOutcome::Failed(failure) => Some(failure.code.name().into()),
-        CallOutcome::Refused(failure) if failure.code == Code::ContractDenied => Some(failure.code.name().into()),
+        CallOutcome::Refused(failure) if failure.code == Code::ContractDenied => {
+            Some(failure.code.name().into())
+        }
         CallOutcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {
             let result = Json::part(&relayed.frame, relayed.outcome.clone().ok()?)?;
             ReportedFailure::read(result).map(|failure| failure.code.into())
@@ -103,7 +110,12 @@ fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
 
 impl Chain {
     /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
-    pub(super) fn defer(self: &Arc<Chain>, mut call: Box<Call>, outcome: CallOutcome, (code, left): (String, Left)) {
+    pub(super) fn defer(
+        self: &Arc<Chain>,
+        mut call: Box<Call>,
+        outcome: CallOutcome,
+        (code, left): (String, Left),
+    ) {
         // As long as it waits for the disk, it is its client's like all that is queued.
         let length = match &outcome {
             CallOutcome::Relayed(relayed) => relayed.frame.len(),
@@ -120,9 +132,15 @@ impl Chain {
             tokio::task::spawn_blocking(move || {
                 let deferred = chain.deferred(&call, &code, &left);
                 let outcome = match outcome {
-                    CallOutcome::Relayed(relayed) => CallOutcome::Relayed(telling(relayed, &deferred)),
-                    CallOutcome::Failed(failure) => CallOutcome::Failed(failure.deferring(deferred.clone())),
-                    CallOutcome::Refused(failure) => CallOutcome::Refused(failure.deferring(deferred.clone())),
+                    CallOutcome::Relayed(relayed) => {
+                        CallOutcome::Relayed(telling(relayed, &deferred))
+                    }
+                    CallOutcome::Failed(failure) => {
+                        CallOutcome::Failed(failure.deferring(deferred.clone()))
+                    }
+                    CallOutcome::Refused(failure) => {
+                        CallOutcome::Refused(failure.deferring(deferred.clone()))
+                    }
                     outcome => outcome,
                 };
                 drop(turn);
@@ -156,7 +174,13 @@ impl Chain {
             }
             Err(why) => {
                 let (server, tool, call) = (undone.server, undone.tool, undone.call);
-                tracing::warn!(server, tool, call, code, "a call was not left to the board: {why:#}");
+                tracing::warn!(
+                    server,
+                    tool,
+                    call,
+                    code,
+                    "a call was not left to the board: {why:#}"
+                );
                 not(&format!("{why:#}"))
             }
         }

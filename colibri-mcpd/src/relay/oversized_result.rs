@@ -7,7 +7,9 @@ use super::call::{Call, CallOutcome, Chain, ServerAnswer};
 use super::cost::{self, AnswerLimit};
 use super::exit;
 use super::record;
-use crate::results::{Media, MediaBytes, NotStored, ResultPiece, StoredResult, beginning, media, media_spans};
+use crate::results::{
+    Media, MediaBytes, NotStored, ResultPiece, StoredResult, beginning, media, media_spans,
+};
 use colibri_protocol::{AnswerBody, Code, Failure, META_KEPT, Method};
 use colibri_text::counted;
 use colibri_wire::Json;
@@ -33,7 +35,10 @@ pub struct OversizedResult {
 ///
 /// # Errors
 /// It is one, and has to be kept.
-pub fn within_limit(call: &Call, outcome: CallOutcome) -> Result<CallOutcome, Box<OversizedResult>> {
+pub fn within_limit(
+    call: &Call,
+    outcome: CallOutcome,
+) -> Result<CallOutcome, Box<OversizedResult>> {
     let CallOutcome::Relayed(relayed) = outcome else {
         return Ok(outcome);
     };
@@ -42,11 +47,19 @@ pub fn within_limit(call: &Call, outcome: CallOutcome) -> Result<CallOutcome, Bo
     };
     let (Ok(span) | Err(span)) = relayed.outcome.clone();
     let is_result = relayed.outcome.is_ok() && !relayed.is_interim;
-    let most = if is_result { limit.result } else { limit.unkept };
+    let most = if is_result {
+        limit.result
+    } else {
+        limit.unkept
+    };
     if span.len() as u64 <= most || is_result && is_within(&relayed.frame[span.clone()], limit) {
         return Ok(CallOutcome::Relayed(relayed));
     }
-    let over = OversizedResult { relayed, span, limit };
+    let over = OversizedResult {
+        relayed,
+        span,
+        limit,
+    };
     match is_result {
         true => Err(Box::new(over)),
         false => Ok(CallOutcome::Failed(over.refused(call))),
@@ -70,7 +83,8 @@ impl OversizedResult {
         let (length, most, number) = (self.result().len(), self.limit.unkept, call.number);
         let failure = match self.relayed.is_interim {
             true => {
-                let message = format!("what the server asks has {length} bytes, the limit is {most}");
+                let message =
+                    format!("what the server asks has {length} bytes, the limit is {most}");
                 Failure::new(Code::ServerAnswerInvalid, message)
             }
             false => {
@@ -95,7 +109,12 @@ impl OversizedResult {
 
     /// The answer in place of the result, which its client would have had as `whole`: of a tool call its beginning, of
     /// anything else an error, since the reader of a part of a resource takes it for all of it.
-    fn told(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> CallOutcome {
+    fn told(
+        &self,
+        call: &Call,
+        whole: &[u8],
+        kept: Result<&StoredResult, &NotStored>,
+    ) -> CallOutcome {
         let part = match call.method {
             Some(Method::ToolsCall) => self.part(call, whole, kept),
             _ => None,
@@ -113,9 +132,9 @@ impl OversizedResult {
                 let failure = told(call, (self.result(), &done), self.limit, kept);
                 match kept {
                     Ok(_) => failure,
-                    Err(_) => {
-                        failure.advising("do not make the call again: it was carried out, its result alone is lost")
-                    }
+                    Err(_) => failure.advising(
+                        "do not make the call again: it was carried out, its result alone is lost",
+                    ),
                 }
             }
             _ => told(call, (self.result(), done), self.limit, kept),
@@ -128,11 +147,24 @@ impl OversizedResult {
 
     /// The beginning of a tool's result as a result of its own; `None`: it would have to have structured content, by the
     /// tool's schema, for which not enough is left of the budget.
-    fn part(&self, call: &Call, whole: &[u8], kept: Result<&StoredResult, &NotStored>) -> Option<Vec<u8>> {
-        let (text, result) = (std::str::from_utf8(whole).ok()?, Json::part(whole, 0..whole.len())?);
-        let mut left = self.limit.whole.map_or(u64::MAX, |whole| whole.saturating_sub(AROUND));
+    fn part(
+        &self,
+        call: &Call,
+        whole: &[u8],
+        kept: Result<&StoredResult, &NotStored>,
+    ) -> Option<Vec<u8>> {
+        let (text, result) = (
+            std::str::from_utf8(whole).ok()?,
+            Json::part(whole, 0..whole.len())?,
+        );
+        let mut left = self
+            .limit
+            .whole
+            .map_or(u64::MAX, |whole| whole.saturating_sub(AROUND));
         let structured = match call.target.description().has_output_schema {
-            true => result.get("structuredContent").map(|structured| structured.text()),
+            true => result
+                .get("structuredContent")
+                .map(|structured| structured.text()),
             false => None,
         };
         let most = left.max(self.limit.result);
@@ -158,7 +190,11 @@ impl OversizedResult {
         let note = self.note(call, whole.len(), (&passed, &missing), &piece, kept);
         let last = text_block(&note);
         let passed = passed.iter().map(|block| block.text);
-        let content: Vec<&str> = [&*first].into_iter().chain(passed).chain([&*last]).collect();
+        let content: Vec<&str> = [&*first]
+            .into_iter()
+            .chain(passed)
+            .chain([&*last])
+            .collect();
         let mut part = String::from("{");
         if call.version.is_modern() {
             part.push_str("\"resultType\":\"complete\",");
@@ -170,7 +206,10 @@ impl OversizedResult {
         if self.relayed.says_error {
             part.push_str("\"isError\":true,");
         }
-        part.push_str(&format!("\"_meta\":{{{}", stored(call, whole.len(), &piece, kept)));
+        part.push_str(&format!(
+            "\"_meta\":{{{}",
+            stored(call, whole.len(), &piece, kept)
+        ));
         let meta = result
             .get("_meta")
             .filter(|meta| meta.is_object() && meta.text().len() <= META);
@@ -190,7 +229,8 @@ impl OversizedResult {
         piece: &ResultPiece,
         kept: Result<&StoredResult, &NotStored>,
     ) -> String {
-        let (done, AnswerLimit { result, of, .. }, number) = (self.done(call), self.limit, call.number);
+        let (done, AnswerLimit { result, of, .. }, number) =
+            (self.done(call), self.limit, call.number);
         let blocks = |count: usize| counted(count as u64, "data block");
         let media = match (passed, missing) {
             ([], []) => String::new(),
@@ -235,10 +275,23 @@ fn text_block(text: &str) -> String {
 }
 
 /// The members for programs in `_meta` of such an answer.
-fn stored(call: &Call, length: usize, piece: &ResultPiece, kept: Result<&StoredResult, &NotStored>) -> String {
-    let handle = kept.map_or_else(|_| String::new(), |kept| format!("\"handle\":\"{}\",", kept.handle));
-    let line = piece.next.map_or_else(String::new, |next| format!(",\"line\":{next}"));
-    let deferred = call.deferred.as_ref().and_then(|deferred| deferred.member());
+fn stored(
+    call: &Call,
+    length: usize,
+    piece: &ResultPiece,
+    kept: Result<&StoredResult, &NotStored>,
+) -> String {
+    let handle = kept.map_or_else(
+        |_| String::new(),
+        |kept| format!("\"handle\":\"{}\",", kept.handle),
+    );
+    let line = piece
+        .next
+        .map_or_else(String::new, |next| format!(",\"line\":{next}"));
+    let deferred = call
+        .deferred
+        .as_ref()
+        .and_then(|deferred| deferred.member());
     let deferred = deferred.map_or_else(String::new, |deferred| format!(",{deferred}"));
     format!("\"{META_KEPT}\":{{{handle}\"bytes\":{length}{line}{deferred}}}")
 }
@@ -248,7 +301,9 @@ fn head(result: &[u8]) -> String {
     let (mut head, mut at) = (Vec::new(), 0);
     let spans = match MediaBytes::of(result).all {
         0 => Vec::new(),
-        _ => Json::part(result, 0..result.len()).map_or_else(Vec::new, |result| media_spans(&result)),
+        _ => {
+            Json::part(result, 0..result.len()).map_or_else(Vec::new, |result| media_spans(&result))
+        }
     };
     for span in spans {
         if head.len() > HEAD || span.start - at > HEAD {
@@ -275,8 +330,13 @@ fn told(
     let (length, head, number) = (whole.len(), head(whole), call.number);
     let AnswerLimit { result, of, .. } = limit;
     let size = format!("{done}; its result has {length} bytes, the limit is {result} ({of})");
-    let has_text = std::str::from_utf8(whole).is_ok_and(|whole| !beginning(whole, HEAD as u64).text.is_empty());
-    let first = if has_text { "\"lines\":1000" } else { "\"block\":0" };
+    let has_text = std::str::from_utf8(whole)
+        .is_ok_and(|whole| !beginning(whole, HEAD as u64).text.is_empty());
+    let first = if has_text {
+        "\"lines\":1000"
+    } else {
+        "\"block\":0"
+    };
     match kept {
         Ok(kept) => Failure::new(
             Code::ResultTooLarge,
@@ -332,7 +392,9 @@ impl Chain {
     fn kept(&self, call: &Call, over: &OversizedResult) -> CallOutcome {
         match exit::result_for(call, &over.relayed, &over.span) {
             Ok(result) => self.put(call, &result, |kept| over.told(call, &result, kept)),
-            Err(failure) => CallOutcome::Failed(failure.of_server(&*call.target.description().server)),
+            Err(failure) => {
+                CallOutcome::Failed(failure.of_server(&*call.target.description().server))
+            }
         }
     }
 
@@ -340,7 +402,8 @@ impl Chain {
     /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and says what was `done`
     /// that must not be done twice. Waits for the disk.
     pub(crate) fn own_result(&self, call: &Call, result: Vec<u8>, done: &str) -> CallOutcome {
-        let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result) else {
+        let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result)
+        else {
             return CallOutcome::result(result);
         };
         let told = |kept: Result<&StoredResult, &NotStored>| {

@@ -91,7 +91,11 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
 
     /// The number of a user's waiting retries.
     pub fn of(&self, uid: u32) -> usize {
-        self.waiting.lock().values().filter(|waits| waits.uid == uid).count()
+        self.waiting
+            .lock()
+            .values()
+            .filter(|waits| waits.uid == uid)
+            .count()
     }
 
     /// Ends everything: there will be no retries.
@@ -107,7 +111,9 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
 
     /// The last connection of a user is gone: what could be retried on one alone ends.
     pub fn disconnected(&self, uid: u32) {
-        self.end("its client is gone", |waits| waits.uid == uid && !waits.stays);
+        self.end("its client is gone", |waits| {
+            waits.uid == uid && !waits.stays
+        });
     }
 
     fn end(&self, why: &'static str, ends: impl Fn(&TicketEntry<W>) -> bool) {
@@ -115,7 +121,9 @@ impl<W: PendingWork + ?Sized> Tickets<W> {
             let mut waiting = self.waiting.lock();
             let over = waiting.iter().filter(|(_, waits)| ends(waits));
             let over: Vec<_> = over.map(|(ticket, _)| *ticket).collect();
-            over.iter().filter_map(|ticket| waiting.remove(ticket)).collect()
+            over.iter()
+                .filter_map(|ticket| waiting.remove(ticket))
+                .collect()
         };
         for waits in ended {
             waits.what.over(why);
@@ -166,7 +174,10 @@ mod tests {
         assert!(tickets.issue(2, false, told.clone()).is_ok());
         tokio::time::advance(WAIT).await;
         assert!(tickets.issue(1, false, told.clone()).is_ok());
-        assert_eq!((tickets.of(1), tickets.of(2), told.0.lock().len()), (1, 0, 17));
+        assert_eq!(
+            (tickets.of(1), tickets.of(2), told.0.lock().len()),
+            (1, 0, 17)
+        );
     }
 
     #[tokio::test]

@@ -18,8 +18,8 @@ use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass, MetaRec
 use colibri_registry::sha256_hex;
 use colibri_text::hex;
 use colibri_trail::{
-    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord, RecordReference, Through, Trail,
-    TrailError, TrailEvent, TrailRecord,
+    Attempt, ContentDigest, DeclaredClient, Detail, Enter, EventRecord, ExitRecord,
+    RecordReference, Through, Trail, TrailError, TrailEvent, TrailRecord,
 };
 use colibri_wire::Json;
 
@@ -42,7 +42,9 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         // As most are: without lists.
         let (full, name) = (call.in_full(call.arguments()), call.name());
         let record = enter(call, full.as_deref(), name.as_deref());
-        let appended = trail.append([record]).map_err(|error| unavailable(&error))?;
+        let appended = trail
+            .append([record])
+            .map_err(|error| unavailable(&error))?;
         drop(name);
         call.number = appended.first;
         note_written(call, full.as_deref());
@@ -60,10 +62,14 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         .iter()
         .map(|(call, full, name)| enter(call, full.as_deref(), name.as_deref()))
         .collect();
-    let appended = trail.append(&records).map_err(|error| unavailable(&error))?;
+    let appended = trail
+        .append(&records)
+        .map_err(|error| unavailable(&error))?;
     drop(records);
     let full: Vec<_> = texts.into_iter().map(|(_, full, _)| full).collect();
-    let recorded = calls.iter_mut().filter(|call| !call.target.description().is_look);
+    let recorded = calls
+        .iter_mut()
+        .filter(|call| !call.target.description().is_look);
     for ((number, call), full) in (appended.first..).zip(recorded).zip(&full) {
         call.number = number;
         note_written(call, full.as_deref());
@@ -143,7 +149,11 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
             for_uid: call.client.caller.uid,
         }),
         task: call.task(),
-        within: call.client.outer.map(|outer| outer.record).filter(|record| *record > 0),
+        within: call
+            .client
+            .outer
+            .map(|outer| outer.record)
+            .filter(|record| *record > 0),
         caller: call.parts.caller_record.as_deref().map(reference),
     })
 }
@@ -170,7 +180,9 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<()
             trail.append([exit])
         } else {
             let more: Vec<_> = facts.iter().map(|facts| told(call, facts, time)).collect();
-            let more = more.iter().map(|(name, details)| event(name, details, time));
+            let more = more
+                .iter()
+                .map(|(name, details)| event(name, details, time));
             trail.append([exit].into_iter().chain(more).collect::<Vec<_>>())
         }
     } else {
@@ -194,7 +206,9 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<()
             note_written(call, full.as_deref());
             exit(call, answer, full.as_deref(), time)
         });
-        let more = more.iter().map(|(name, details)| event(name, details, time));
+        let more = more
+            .iter()
+            .map(|(name, details)| event(name, details, time));
         trail.append(exits.chain(more).collect::<Vec<_>>())
     };
     appended.map_err(|error| {
@@ -233,9 +247,10 @@ fn facts_of<'a>(call: &'a Call, answer: &ExitAnswer) -> Option<ResultFacts<'a>> 
         .answers()
         .filter(|_| answer.success && !answer.is_interim)?;
     match &answer.message {
-        ClientMessage::Edited(frame, _, span) => {
-            answers.facts(Json::part(frame, span.clone())?, &|text| redacted(call, text))
-        }
+        ClientMessage::Edited(frame, _, span) => answers
+            .facts(Json::part(frame, span.clone())?, &|text| {
+                redacted(call, text)
+            }),
         ClientMessage::Own(_) | ClientMessage::Page(..) | ClientMessage::None => None,
     }
 }
@@ -244,7 +259,11 @@ fn facts_of<'a>(call: &'a Call, answer: &ExitAnswer) -> Option<ResultFacts<'a>> 
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: its client may not be told of it.
-pub(super) fn held_back(recorder: &Recorder, call: &Call, facts: &ResultFacts<'_>) -> Result<(), Failure> {
+pub(super) fn held_back(
+    recorder: &Recorder,
+    call: &Call,
+    facts: &ResultFacts<'_>,
+) -> Result<(), Failure> {
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
@@ -261,7 +280,11 @@ fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
     };
     let is_refused = answer.code() == Some(Code::ContractDenied.name());
     let refused = || answers.refused(call.arguments(), &|text| redacted(call, text));
-    let facts = if is_refused { refused() } else { facts_of(call, answer) };
+    let facts = if is_refused {
+        refused()
+    } else {
+        facts_of(call, answer)
+    };
     let task = call.deferred.as_ref().and_then(|deferred| deferred.task);
     let deferred = task.map(|task| ResultFacts {
         event: colibri_trail::DEFERRED_EVENT,
@@ -271,11 +294,19 @@ fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
 }
 
 /// The name of a record beside a call's end, and what it says.
-fn told<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> (&'a str, Vec<(&'a str, Detail<'a>)>) {
+fn told<'a>(
+    call: &'a Call,
+    facts: &'a ResultFacts<'_>,
+    time: SystemTime,
+) -> (&'a str, Vec<(&'a str, Detail<'a>)>) {
     (facts.event, details(call, facts, time))
 }
 
-fn details<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> Vec<(&'a str, Detail<'a>)> {
+fn details<'a>(
+    call: &'a Call,
+    facts: &'a ResultFacts<'_>,
+    time: SystemTime,
+) -> Vec<(&'a str, Detail<'a>)> {
     let described = call.target.description();
     let latency = time.duration_since(call.time).unwrap_or_default();
     let mut details = vec![
@@ -302,11 +333,24 @@ fn details<'a>(call: &'a Call, facts: &'a ResultFacts<'_>, time: SystemTime) -> 
     details
 }
 
-fn event<'a>(event: &'a str, details: &'a [(&'a str, Detail<'a>)], time: SystemTime) -> TrailRecord<'a> {
-    TrailRecord::Event(EventRecord { time, event, details })
+fn event<'a>(
+    event: &'a str,
+    details: &'a [(&'a str, Detail<'a>)],
+    time: SystemTime,
+) -> TrailRecord<'a> {
+    TrailRecord::Event(EventRecord {
+        time,
+        event,
+        details,
+    })
 }
 
-fn exit<'a>(call: &'a Call, answer: &'a ExitAnswer, full: Option<&'a RawValue>, time: SystemTime) -> TrailRecord<'a> {
+fn exit<'a>(
+    call: &'a Call,
+    answer: &'a ExitAnswer,
+    full: Option<&'a RawValue>,
+    time: SystemTime,
+) -> TrailRecord<'a> {
     TrailRecord::Exit(ExitRecord {
         attempt: attempt(call, time, answer.failed.as_ref()),
         success: answer.success,
@@ -361,7 +405,11 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
     let Recorder::Trail(trail) = recorder else {
         return Ok(());
     };
-    let (to, time, digest) = (call.target.description(), SystemTime::now(), hex(&kept.sha256));
+    let (to, time, digest) = (
+        call.target.description(),
+        SystemTime::now(),
+        hex(&kept.sha256),
+    );
     let event = TrailEvent::ResultKept {
         call: call.number,
         server: &to.server,
@@ -376,7 +424,10 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
         details: &details,
     });
     note_written(call, None);
-    trail.append([of_kept]).map(drop).map_err(|error| unavailable(&error))
+    trail
+        .append([of_kept])
+        .map(drop)
+        .map_err(|error| unavailable(&error))
 }
 
 /// A request of a server, or of the daemon, towards a client.
@@ -431,7 +482,12 @@ impl ClientRequestRecord {
     ///
     /// # Errors
     /// [`Code::TrailUnavailable`]: it may not go there.
-    pub fn ends(&self, recorder: &Recorder, outcome: &str, answer: Option<&[u8]>) -> Result<(), Failure> {
+    pub fn ends(
+        &self,
+        recorder: &Recorder,
+        outcome: &str,
+        answer: Option<&[u8]>,
+    ) -> Result<(), Failure> {
         self.ends_by(recorder, outcome, None, answer)
     }
 
@@ -463,7 +519,11 @@ impl ClientRequestRecord {
     }
 }
 
-fn attempt<'a>(call: &'a Call, time: SystemTime, failed: Option<&'a AttemptFailure>) -> Attempt<'a> {
+fn attempt<'a>(
+    call: &'a Call,
+    time: SystemTime,
+    failed: Option<&'a AttemptFailure>,
+) -> Attempt<'a> {
     let to = call.target.description();
     Attempt {
         time,
@@ -472,7 +532,9 @@ fn attempt<'a>(call: &'a Call, time: SystemTime, failed: Option<&'a AttemptFailu
         operation: &to.operation,
         attempt_number: call.attempt,
         error_code: failed.map(|failed| &*failed.code),
-        error_class: failed.and_then(|failed| failed.class).map(FailureClass::name),
+        error_class: failed
+            .and_then(|failed| failed.class)
+            .map(FailureClass::name),
         latency: call.entered.elapsed(),
     }
 }

@@ -64,7 +64,9 @@ impl ReplyAuthor {
 
 /// True if a call shows that its client runs without a person.
 pub(super) fn is_headless(call: &Call) -> bool {
-    let Some(info) = &call.client_info else { return false };
+    let Some(info) = &call.client_info else {
+        return false;
+    };
     let params = call.parts.params.clone();
     let meta = params.and_then(|params| Json::part(&call.frame, params)?.get("_meta"));
     meta.is_some_and(|meta| shows_headless_mode(&info.name, meta))
@@ -92,7 +94,11 @@ mod tests {
             (true, 600_000, ReplyAuthor::Program),
         ] {
             let took = Duration::from_millis(took);
-            assert_eq!(ReplyAuthor::new(is_headless, took), author, "{is_headless} {took:?}");
+            assert_eq!(
+                ReplyAuthor::new(is_headless, took),
+                author,
+                "{is_headless} {took:?}"
+            );
         }
     }
 
@@ -114,9 +120,17 @@ mod tests {
                 r#"{"x-codex-turn-metadata":{"turn_trigger":["exec"]}}"#,
                 false,
             ),
-            ("codex-mcp-client", r#"{"x-codex-turn-metadata":"exec"}"#, false),
+            (
+                "codex-mcp-client",
+                r#"{"x-codex-turn-metadata":"exec"}"#,
+                false,
+            ),
             ("codex-mcp-client", "{}", false),
-            ("codex", r#"{"x-codex-turn-metadata":{"turn_trigger":"exec"}}"#, false),
+            (
+                "codex",
+                r#"{"x-codex-turn-metadata":{"turn_trigger":"exec"}}"#,
+                false,
+            ),
             (
                 "claude-code",
                 r#"{"claudecode/toolUseId":"toolu_0","progressToken":2}"#,
@@ -124,7 +138,11 @@ mod tests {
             ),
         ] {
             let meta = Json::parse(meta.as_bytes()).unwrap();
-            assert_eq!(shows_headless_mode(client, meta), is_headless, "{client} {meta:?}");
+            assert_eq!(
+                shows_headless_mode(client, meta),
+                is_headless,
+                "{client} {meta:?}"
+            );
         }
     }
 }

@@ -97,7 +97,9 @@ impl ResumedCall {
     /// The ticket, where it says one.
     pub(crate) fn ticket(&self) -> Option<[u8; TICKET]> {
         match self.kind {
-            RetryPurpose::Held | RetryPurpose::Confirm | RetryPurpose::Confirmed => self.inner.first_chunk().copied(),
+            RetryPurpose::Held | RetryPurpose::Confirm | RetryPurpose::Confirmed => {
+                self.inner.first_chunk().copied()
+            }
             RetryPurpose::Server | RetryPurpose::Again => None,
         }
     }
@@ -134,7 +136,9 @@ pub enum RetryRefusal {
     #[error("it was given for a call of another server")]
     OtherServer,
     /// Another call's.
-    #[error("it was given for another call: method, name and arguments of a retry must be those of the call")]
+    #[error(
+        "it was given for another call: method, name and arguments of a retry must be those of the call"
+    )]
     OtherCall,
     /// The work that waited for it does not wait any more.
     #[error("it was used already, or what waited for it has ended: each is good for one retry")]
@@ -209,7 +213,10 @@ impl RequestStates {
             why,
         };
         if file.mode & 0o077 != 0 {
-            let why = format!("its mode is {:04o}: others could read it", file.mode & 0o7777);
+            let why = format!(
+                "its mode is {:04o}: others could read it",
+                file.mode & 0o7777
+            );
             return Err(refuse(why));
         }
         if content.len() < KEY {
@@ -274,22 +281,35 @@ impl RequestStates {
     ///
     /// # Errors
     /// Why it is not taken. Of what was not sealed here nothing is read.
-    pub fn unseal(&self, state: &str, bound: &RetryBinding<'_>, now: SystemTime) -> Result<ResumedCall, RetryRefusal> {
+    pub fn unseal(
+        &self,
+        state: &str,
+        bound: &RetryBinding<'_>,
+        now: SystemTime,
+    ) -> Result<ResumedCall, RetryRefusal> {
         let sealed = BASE64.decode(state).map_err(|_| RetryRefusal::Forged)?;
         let end = sealed.len().checked_sub(MAC).ok_or(RetryRefusal::Forged)?;
         let (sealed, mac) = sealed.split_at(end);
         // In constant time.
-        self.mac(sealed).verify_slice(mac).map_err(|_| RetryRefusal::Forged)?;
+        self.mac(sealed)
+            .verify_slice(mac)
+            .map_err(|_| RetryRefusal::Forged)?;
         let mut rest = sealed;
         let [format, kind] = take(&mut rest)?;
-        let kind = RetryPurpose::ALL.into_iter().find(|known| known.number() == kind);
-        let kind = kind.filter(|_| format == FORMAT).ok_or(RetryRefusal::Forged)?;
+        let kind = RetryPurpose::ALL
+            .into_iter()
+            .find(|known| known.number() == kind);
+        let kind = kind
+            .filter(|_| format == FORMAT)
+            .ok_or(RetryRefusal::Forged)?;
         let uid = u32::from_be_bytes(take(&mut rest)?);
         let until = u64::from_be_bytes(take(&mut rest)?);
         let record = u64::from_be_bytes(take(&mut rest)?);
         let digest: [u8; 32] = take(&mut rest)?;
         let [length] = take(&mut rest)?;
-        let (server, inner) = rest.split_at_checked(usize::from(length)).ok_or(RetryRefusal::Forged)?;
+        let (server, inner) = rest
+            .split_at_checked(usize::from(length))
+            .ok_or(RetryRefusal::Forged)?;
         if uid != bound.uid {
             Err(RetryRefusal::OtherUser)
         } else if until <= seconds(now) {
@@ -317,7 +337,9 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], RetryRefusal> {
 }
 
 fn seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
 }
 
 /// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are
@@ -383,7 +405,11 @@ mod tests {
         };
         assert_eq!(states.unseal(&state, &CALL, now()), Ok(resumed));
         for (bound, at, expected) in [
-            (RetryBinding { uid: 1002, ..CALL }, now(), RetryRefusal::OtherUser),
+            (
+                RetryBinding { uid: 1002, ..CALL },
+                now(),
+                RetryRefusal::OtherUser,
+            ),
             (
                 RetryBinding {
                     server: "other",
@@ -393,7 +419,10 @@ mod tests {
                 RetryRefusal::OtherServer,
             ),
             (
-                RetryBinding { server: "note", ..CALL },
+                RetryBinding {
+                    server: "note",
+                    ..CALL
+                },
                 now(),
                 RetryRefusal::OtherServer,
             ),
@@ -411,7 +440,10 @@ mod tests {
         }
         // Another daemon's key.
         let other = RequestStates::of_this_process().unwrap();
-        assert_eq!(other.unseal(&state, &CALL, now()), Err(RetryRefusal::Forged));
+        assert_eq!(
+            other.unseal(&state, &CALL, now()),
+            Err(RetryRefusal::Forged)
+        );
     }
 
     #[test]
@@ -440,7 +472,11 @@ mod tests {
             &format!("{state}A"),
             &format!("{state}="),
         ] {
-            assert_eq!(states.unseal(text, &CALL, now()), Err(RetryRefusal::Forged), "{text}");
+            assert_eq!(
+                states.unseal(text, &CALL, now()),
+                Err(RetryRefusal::Forged),
+                "{text}"
+            );
         }
     }
 
@@ -477,31 +513,44 @@ mod tests {
         }
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("elsewhere", &path).unwrap();
-        assert!(matches!(RequestStates::open(directory.path()), Err(KeyError::File(_))));
+        assert!(matches!(
+            RequestStates::open(directory.path()),
+            Err(KeyError::File(_))
+        ));
     }
 
     #[test]
     fn a_retry_is_the_same_call_in_other_words() {
-        let call = r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"_meta":{"progressToken":1}}"#;
+        let call =
+            r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"_meta":{"progressToken":1}}"#;
         let retry = r#"{"requestState":"s","inputResponses":{"k":{}},"_meta":{"progressToken":2},
             "arguments":{"b":{"d":3,"c":2},"a":1},"name":"n"}"#;
         let is = digest("tools/call", Some(json(call)), None);
         assert_eq!(is, digest("tools/call", Some(json(retry)), None));
-        let [one, other] =
-            ["0123456789abcdef", "fedcba9876543210"].map(|of| digest("tools/call", Some(json(call)), Some(of)));
+        let [one, other] = ["0123456789abcdef", "fedcba9876543210"]
+            .map(|of| digest("tools/call", Some(json(call)), Some(of)));
         assert!(
             is != one && is != other && one != other,
             "each agent's calls are its own"
         );
         for (method, other) in [
             ("prompts/get", call),
-            ("tools/call", r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":4}}}"#),
-            ("tools/call", r#"{"name":"m","arguments":{"a":1,"b":{"c":2,"d":3}}}"#),
+            (
+                "tools/call",
+                r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":4}}}"#,
+            ),
+            (
+                "tools/call",
+                r#"{"name":"m","arguments":{"a":1,"b":{"c":2,"d":3}}}"#,
+            ),
             (
                 "tools/call",
                 r#"{"name":"n","arguments":{"a":1,"b":{"c":2,"d":3}},"task":{}}"#,
             ),
-            ("tools/call", r#"{"name":"n","arguments":{"a":1.0,"b":{"c":2,"d":3}}}"#),
+            (
+                "tools/call",
+                r#"{"name":"n","arguments":{"a":1.0,"b":{"c":2,"d":3}}}"#,
+            ),
         ] {
             assert_ne!(is, digest(method, Some(json(other)), None), "{other}");
         }

@@ -29,7 +29,11 @@ impl CallRules {
     pub(super) fn gates_under(&self, client: &Client, rights: &Rights) -> CallerGates {
         let daemon = **self.gates.load();
         let narrowed = client.narrowed(daemon);
-        let state = |gate| match (daemon.is_open(gate), narrowed.is_open(gate), rights.closes(gate)) {
+        let state = |gate| match (
+            daemon.is_open(gate),
+            narrowed.is_open(gate),
+            rights.closes(gate),
+        ) {
             (false, ..) => daemon.closed(),
             (true, false, _) => GateState::Narrowed,
             (true, true, Some(rule)) => GateState::Refused { rule },

@@ -39,7 +39,9 @@ impl Chain {
                     &known.insert((call.client.clone(), rights)).1
                 }
             };
-            call.against = validate::validate(&self.rules, rights, call).err().map(Box::new);
+            call.against = validate::validate(&self.rules, rights, call)
+                .err()
+                .map(Box::new);
         }
         let recorded = record::entered(&self.recorder, calls);
         if let Err(failure) = recorded {
@@ -78,11 +80,19 @@ impl Chain {
     }
 
     /// The `requestState` that asks the client of a call for a retry of it.
-    pub fn seal(&self, kind: request_state::RetryPurpose, call: &Call, inner: &[u8], until: SystemTime) -> String {
+    pub fn seal(
+        &self,
+        kind: request_state::RetryPurpose,
+        call: &Call,
+        inner: &[u8],
+        until: SystemTime,
+    ) -> String {
         let described = call.target.description();
         let params = call.parts.params.clone();
         let params = params.and_then(|params| Json::part(&call.frame, params));
-        let method = call.method.map_or(&*described.operation, |method| method.as_str());
+        let method = call
+            .method
+            .map_or(&*described.operation, |method| method.as_str());
         let bound = RetryBinding {
             uid: call.client.caller.uid,
             server: &described.server,
@@ -124,7 +134,9 @@ impl Chain {
     pub fn finish(self: &Arc<Chain>, mut calls: Vec<(Box<Call>, CallOutcome)>) {
         let shaped = |(call, outcome): (Box<Call>, CallOutcome)| {
             let outcome = match outcome {
-                CallOutcome::Cancelled if call.client.is_given_up(&call.id) => CallOutcome::Failed(given_up()),
+                CallOutcome::Cancelled if call.client.is_given_up(&call.id) => {
+                    CallOutcome::Failed(given_up())
+                }
                 outcome => outcome,
             };
             if let CallOutcome::Relayed(relayed) = &outcome {
@@ -152,7 +164,10 @@ impl Chain {
         together(|| match calls.len() {
             0 => {}
             // As most are: without a list.
-            1 => calls.drain(..).filter_map(shaped).for_each(|one| self.end(&mut [one])),
+            1 => calls
+                .drain(..)
+                .filter_map(shaped)
+                .for_each(|one| self.end(&mut [one])),
             _ => self.end(&mut calls.into_iter().filter_map(shaped).collect::<Vec<_>>()),
         });
     }
@@ -173,7 +188,11 @@ impl Chain {
     ///
     /// # Errors
     /// It is one, and has to be kept.
-    fn measure(&self, call: &Call, outcome: CallOutcome) -> Result<exit::ExitAnswer, Box<OversizedResult>> {
+    fn measure(
+        &self,
+        call: &Call,
+        outcome: CallOutcome,
+    ) -> Result<exit::ExitAnswer, Box<OversizedResult>> {
         let _alone = cost::alone(call, &outcome);
         Ok(self.shape(call, oversized_result::within_limit(call, outcome)?))
     }
@@ -243,5 +262,6 @@ pub fn refused(why: RetryRefusal) -> CallOutcome {
 
 fn given_up() -> Failure {
     let message = "the daemon ended before the call did; whether it had an effect is not known";
-    Failure::new(Code::DaemonStopping, message).advising("look at what it would have changed before sending it again")
+    Failure::new(Code::DaemonStopping, message)
+        .advising("look at what it would have changed before sending it again")
 }

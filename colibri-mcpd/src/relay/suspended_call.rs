@@ -32,7 +32,11 @@ impl SuspendedCall {
     }
 
     /// Holds a call until `after` is done. `None`: it was cancelled meanwhile, and has ended.
-    pub async fn until(after: impl Future<Output = ()>, chain: &Arc<Chain>, call: Box<Call>) -> Option<Box<Call>> {
+    pub async fn until(
+        after: impl Future<Output = ()>,
+        chain: &Arc<Chain>,
+        call: Box<Call>,
+    ) -> Option<Box<Call>> {
         let held = SuspendedCall::hold(chain, call);
         tokio::select! {
             () = after => {}

@@ -20,7 +20,9 @@ pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(
     call.terms = cost::terms(rights, &call.client);
     cost::affords(rights, call)?;
     if described.gate != Gate::None || !described.is_ours() {
-        let open = rules.gates_under(&call.client, rights).check(described.gate);
+        let open = rules
+            .gates_under(&call.client, rights)
+            .check(described.gate);
         open.map_err(|failure| failure.of_server(&*described.server))?;
         if !described.is_ours() {
             rights.may(&described.server, described.feature, &described.operation)?;

@@ -30,7 +30,10 @@ impl MediaBytes {
             return MediaBytes::default();
         }
         let result = Json::part(result, 0..result.len());
-        let lengths = result.iter().flat_map(blocks).filter_map(|block| data(&block));
+        let lengths = result
+            .iter()
+            .flat_map(blocks)
+            .filter_map(|block| data(&block));
         lengths.fold(MediaBytes::default(), |sum, data| MediaBytes {
             all: sum.all + data.text().len(),
             uncounted: sum.uncounted + data.text().len().saturating_sub(MOST_COUNTED),
@@ -47,19 +50,25 @@ fn data<'a>(block: &Json<'a>) -> Option<Json<'a>> {
     };
     let data = match block.get("data").filter(|_| is_media()) {
         Some(data) => Some(data),
-        None => block.get("blob").or_else(|| block.get("resource")?.get("blob")),
+        None => block
+            .get("blob")
+            .or_else(|| block.get("resource")?.get("blob")),
     };
     data.filter(|data| data.text().starts_with('"'))
 }
 
 /// The blocks of the content of a tool call, of a resource, of the messages of a prompt.
 pub(super) fn blocks<'a>(result: &Json<'a>) -> impl Iterator<Item = Json<'a>> + use<'a> {
-    let [content, contents, messages] = result.pick::<3>(&["content", "contents", "messages"]).values;
+    let [content, contents, messages] = result
+        .pick::<3>(&["content", "contents", "messages"])
+        .values;
     let items = [content, contents]
         .into_iter()
         .flatten()
         .flat_map(|items| items.elements());
-    let messages = messages.into_iter().flat_map(|messages| messages.elements());
+    let messages = messages
+        .into_iter()
+        .flat_map(|messages| messages.elements());
     items.chain(messages.flat_map(|message| {
         // A prompt's message has one block in it, or several.
         let inner = message.get("content");
@@ -108,7 +117,9 @@ pub fn media<'a>(result: &Json<'a>) -> Vec<Media<'a>> {
 
 /// The places of the data of such blocks in a result, in its order.
 pub(crate) fn media_spans(result: &Json<'_>) -> Vec<Range<usize>> {
-    let mut spans: Vec<_> = blocks(result).filter_map(|block| Some(data(&block)?.span())).collect();
+    let mut spans: Vec<_> = blocks(result)
+        .filter_map(|block| Some(data(&block)?.span()))
+        .collect();
     spans.sort_by_key(|span| span.start);
     spans
 }
@@ -205,9 +216,14 @@ mod tests {
                 {{"type":"image","data":"{large}","alt":"{around}"}}]}}"#
         );
         let result = Json::parse(result.as_bytes()).unwrap();
-        let blocks = media(&result).into_iter().map(|block| (block.place, block.counted));
+        let blocks = media(&result)
+            .into_iter()
+            .map(|block| (block.place, block.counted));
         let counted = r#"{"type":"image","data":}"#.len() + MOST_COUNTED;
-        assert_eq!(blocks.collect::<Vec<_>>(), [(1, Some(counted as u64)), (2, None)]);
+        assert_eq!(
+            blocks.collect::<Vec<_>>(),
+            [(1, Some(counted as u64)), (2, None)]
+        );
     }
 
     #[test]
@@ -215,7 +231,10 @@ mod tests {
         for (result, blocks) in [
             (
                 r#"{"content":[{"type":"text","text":"a"},{"type":"image","data":"A"}]}"#,
-                &[r#"{"type":"text","text":"a"}"#, r#"{"type":"image","data":"A"}"#][..],
+                &[
+                    r#"{"type":"text","text":"a"}"#,
+                    r#"{"type":"image","data":"A"}"#,
+                ][..],
             ),
             (
                 r#"{"contents":[{"uri":"u","text":"t"},{"uri":"v","blob":"AA"}]}"#,
@@ -236,7 +255,9 @@ mod tests {
             (r#"{"structuredContent":[1]}"#, &[]),
         ] {
             let result = Json::parse(result.as_bytes()).unwrap();
-            let found = (0..).map_while(|place| at(&result, place)).map(|(text, _)| text);
+            let found = (0..)
+                .map_while(|place| at(&result, place))
+                .map(|(text, _)| text);
             assert_eq!(found.collect::<Vec<_>>(), blocks, "{}", result.text());
         }
     }

@@ -106,7 +106,9 @@ impl ResultFiles {
     /// It cannot be made, or something else is there than a directory that is ours alone.
     fn make_directory(&self) -> io::Result<()> {
         let directory = &self.directory;
-        let told = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", directory.display()));
+        let told = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{}: {error}", directory.display()))
+        };
         match DirBuilder::new().mode(0o700).create(directory) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 let is = directory.symlink_metadata().map_err(told)?;
@@ -128,7 +130,8 @@ impl ResultFiles {
 
     /// True if space that is given up here is space for this file.
     pub(super) fn shares_with(&self, file: &Path) -> bool {
-        file.parent().is_some_and(|parent| is_same(&self.directory, parent))
+        file.parent()
+            .is_some_and(|parent| is_same(&self.directory, parent))
     }
 
     /// The directory.
@@ -168,12 +171,14 @@ impl ResultFiles {
         let file = self.open_file(&handle)?;
         let head = ResultFileHead::read(&file)?;
         let is_whole = file.metadata()?.len() == head.bytes + head.length;
-        Ok((is_whole && head.session == PERSON).then_some(EarlierResult {
-            handle,
-            uid: head.uid,
-            created: head.created,
-            length: head.length,
-        }))
+        Ok(
+            (is_whole && head.session == PERSON).then_some(EarlierResult {
+                handle,
+                uid: head.uid,
+                created: head.created,
+                length: head.length,
+            }),
+        )
     }
 
     fn open_file(&self, handle: &Handle) -> io::Result<File> {
@@ -205,8 +210,15 @@ impl ResultFiles {
             .unwrap_or_default()
             .as_millis();
         let session = owner.session.as_deref().unwrap_or(PERSON);
-        let (uid, length, sha256) = (owner.uid, result.len(), <[u8; 32]>::from(Sha256::digest(result)));
-        let head = format!("{FORMAT} {uid} {session} {since} {length} {}\n", hex(&sha256));
+        let (uid, length, sha256) = (
+            owner.uid,
+            result.len(),
+            <[u8; 32]>::from(Sha256::digest(result)),
+        );
+        let head = format!(
+            "{FORMAT} {uid} {session} {since} {length} {}\n",
+            hex(&sha256)
+        );
         let unfinished = self.unfinished(handle);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -226,7 +238,12 @@ impl ResultFiles {
     }
 
     /// Opens a result of this length. One that is not known to be as it was written is compared with its digest first.
-    pub(super) fn read(&self, handle: &Handle, length: u64, verified: bool) -> io::Result<OpenResult> {
+    pub(super) fn read(
+        &self,
+        handle: &Handle,
+        length: u64,
+        verified: bool,
+    ) -> io::Result<OpenResult> {
         let file = self.open_file(handle)?;
         let head = ResultFileHead::read(&file)?;
         let opened = OpenResult {
@@ -234,7 +251,9 @@ impl ResultFiles {
             length,
             file,
         };
-        if head.length != length || !verified && Sha256::digest(opened.bytes(0, length)?)[..] != head.sha256 {
+        if head.length != length
+            || !verified && Sha256::digest(opened.bytes(0, length)?)[..] != head.sha256
+        {
             return Err(damaged());
         }
         Ok(opened)
@@ -265,7 +284,8 @@ impl ResultFileHead {
     fn read(file: &File) -> io::Result<ResultFileHead> {
         let mut line = String::new();
         let count = BufReader::new(file.take(MAX_HEAD)).read_line(&mut line)?;
-        ResultFileHead::of(line.strip_suffix('\n').unwrap_or_default(), count as u64).ok_or_else(damaged)
+        ResultFileHead::of(line.strip_suffix('\n').unwrap_or_default(), count as u64)
+            .ok_or_else(damaged)
     }
 
     fn of(line: &str, bytes: u64) -> Option<ResultFileHead> {
@@ -273,7 +293,8 @@ impl ResultFileHead {
         let head = ResultFileHead {
             uid: words.next()?.parse().ok()?,
             session: words.next()?.to_owned(),
-            created: SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(words.next()?.parse().ok()?))?,
+            created: SystemTime::UNIX_EPOCH
+                .checked_add(Duration::from_millis(words.next()?.parse().ok()?))?,
             length: words.next()?.parse().ok()?,
             sha256: unhex(words.next()?.as_bytes()).filter(|sha256| sha256.len() == 32)?,
             bytes,

@@ -42,7 +42,8 @@ pub(super) struct IndexEntry {
 impl IndexEntry {
     fn is_over(&self, now: SystemTime) -> bool {
         // A clock that was set back makes nobody younger than new.
-        now.duration_since(self.created).is_ok_and(|age| age >= KEPT_FOR)
+        now.duration_since(self.created)
+            .is_ok_and(|age| age >= KEPT_FOR)
     }
 }
 
@@ -86,7 +87,10 @@ impl Index {
             gone.push(self.give_up((owner, more)).ok_or(NotStored::Busy)?);
         }
         while self.total + more > limits.total {
-            gone.push(self.give_up_of_all(Some((owner.uid, more))).ok_or(NotStored::Busy)?);
+            gone.push(
+                self.give_up_of_all(Some((owner.uid, more)))
+                    .ok_or(NotStored::Busy)?,
+            );
         }
         *self.users.entry(owner.uid).or_default() += more;
         self.total += more;
@@ -94,7 +98,13 @@ impl Index {
     }
 
     /// Makes a reservation usage, since the result is written, or frees it.
-    pub(super) fn settle(&mut self, owner: &ResultOwner, handle: Handle, length: u64, written: Option<SystemTime>) {
+    pub(super) fn settle(
+        &mut self,
+        owner: &ResultOwner,
+        handle: Handle,
+        length: u64,
+        written: Option<SystemTime>,
+    ) {
         match written {
             Some(created) => self.insert(owner.clone(), handle, length, created, true),
             None => self.give_back(owner.uid, counts(length)),
@@ -111,7 +121,14 @@ impl Index {
         gone
     }
 
-    fn insert(&mut self, owner: ResultOwner, handle: Handle, length: u64, created: SystemTime, verified: bool) {
+    fn insert(
+        &mut self,
+        owner: ResultOwner,
+        handle: Handle,
+        length: u64,
+        created: SystemTime,
+        verified: bool,
+    ) {
         let number = self.next;
         self.next += 1;
         let owned = self.owners.entry(owner.clone()).or_default();
@@ -140,7 +157,10 @@ impl Index {
     /// for a result, has that space already. `None`: the user has nothing to give up, and nobody loses anything to a
     /// user who has more.
     fn give_up_of_all(&mut self, asks: Option<(u32, u64)>) -> Option<Handle> {
-        let more = |uid| asks.filter(|(asks, _)| *asks == uid).map_or(0, |(_, more)| more);
+        let more = |uid| {
+            asks.filter(|(asks, _)| *asks == uid)
+                .map_or(0, |(_, more)| more)
+        };
         let owners = self.owners.keys().map(|owner| owner.uid);
         let uids = owners.chain(asks.map(|(uid, _)| uid));
         let most = uids.max_by_key(|uid| self.users.get(uid).unwrap_or(&0) + more(*uid))?;
@@ -149,7 +169,8 @@ impl Index {
 
     /// Gives up the oldest of the user's owners who has most; `owner` has what it asks for already.
     fn give_up(&mut self, (owner, more): (&ResultOwner, u64)) -> Option<Handle> {
-        let has = |of: &ResultOwner, owned: &OwnerIndex| owned.bytes + if of == owner { more } else { 0 };
+        let has =
+            |of: &ResultOwner, owned: &OwnerIndex| owned.bytes + if of == owner { more } else { 0 };
         let owners = self.owners.iter().filter(|(of, _)| of.uid == owner.uid);
         let (of, owned) = owners.max_by_key(|(of, owned)| has(of, owned))?;
         let (of, handle) = (of.clone(), *owned.order.first_key_value()?.1);
@@ -169,7 +190,12 @@ impl Index {
 
     /// Gives so many bytes up, always the oldest of the user who has most: for the trail, or for a result of `asks`,
     /// whose space is reserved. False if there are not so many: for a result nothing is given up then.
-    pub(super) fn give_way(&mut self, bytes: u64, asks: Option<u32>, gone: &mut Vec<Handle>) -> bool {
+    pub(super) fn give_way(
+        &mut self,
+        bytes: u64,
+        asks: Option<u32>,
+        gone: &mut Vec<Handle>,
+    ) -> bool {
         if asks.is_some() && bytes > self.given_up_at_most() {
             return false;
         }
@@ -199,7 +225,12 @@ impl Index {
     }
 
     /// The result that this owner has under a handle, if its time is not over.
-    pub(super) fn find(&self, owner: &ResultOwner, handle: Handle, now: SystemTime) -> Option<IndexEntry> {
+    pub(super) fn find(
+        &self,
+        owner: &ResultOwner,
+        handle: Handle,
+        now: SystemTime,
+    ) -> Option<IndexEntry> {
         let entry = self.kept.get(&(owner.clone(), handle));
         entry.filter(|entry| !entry.is_over(now)).cloned()
     }
@@ -264,7 +295,12 @@ mod tests {
     fn keep(index: &mut Index, owner: &ResultOwner, number: u32, blocks: u64) -> Vec<Handle> {
         let mut gone = Vec::new();
         index.reserve(owner, blocks * BLOCK, &mut gone).unwrap();
-        index.settle(owner, handle(number), blocks * BLOCK, Some(SystemTime::UNIX_EPOCH));
+        index.settle(
+            owner,
+            handle(number),
+            blocks * BLOCK,
+            Some(SystemTime::UNIX_EPOCH),
+        );
         gone
     }
 
@@ -284,12 +320,24 @@ mod tests {
         assert_eq!(keep(&mut index, &one, 3, 4), [handle(1)]);
         assert_eq!(keep(&mut index, &one, 4, 1), [], "8 and 1 are within 10");
         assert_eq!(keep(&mut index, &two, 5, 6), [], "9 and 6 are within 15");
-        assert_eq!(keep(&mut index, &two, 6, 1), [handle(2)], "the first has most");
+        assert_eq!(
+            keep(&mut index, &two, 6, 1),
+            [handle(2)],
+            "the first has most"
+        );
         assert_eq!(keep(&mut index, &two, 7, 3), [], "5 and 10 are within both");
         assert_eq!(keep(&mut index, &two, 8, 1), [handle(5)]);
         assert_eq!(index.counted(), (10 * BLOCK, 5));
-        assert!(index.find(&two, handle(5), SystemTime::UNIX_EPOCH).is_none());
-        assert!(index.find(&two, handle(7), SystemTime::UNIX_EPOCH).is_some());
+        assert!(
+            index
+                .find(&two, handle(5), SystemTime::UNIX_EPOCH)
+                .is_none()
+        );
+        assert!(
+            index
+                .find(&two, handle(7), SystemTime::UNIX_EPOCH)
+                .is_some()
+        );
     }
 
     #[test]
@@ -302,7 +350,11 @@ mod tests {
         for number in 100..200 {
             keep(&mut index, &agent, number, 1);
         }
-        let is_there = |number| index.find(&person, handle(number), SystemTime::UNIX_EPOCH).is_some();
+        let is_there = |number| {
+            index
+                .find(&person, handle(number), SystemTime::UNIX_EPOCH)
+                .is_some()
+        };
         assert!((0..5).all(is_there));
         assert_eq!(index.counted(), (10 * BLOCK, 10));
     }
@@ -367,10 +419,19 @@ mod tests {
 
     #[test]
     fn a_day_is_over_for_each_in_its_turn() {
-        let (mut index, owner, start) = (index(10, 10), ResultOwner::person(1), SystemTime::UNIX_EPOCH);
+        let (mut index, owner, start) = (
+            index(10, 10),
+            ResultOwner::person(1),
+            SystemTime::UNIX_EPOCH,
+        );
         for (number, after) in [(1, 0), (2, 10), (3, 20)] {
             index.reserve(&owner, 1, &mut Vec::new()).unwrap();
-            index.settle(&owner, handle(number), 1, Some(start + Duration::from_secs(after)));
+            index.settle(
+                &owner,
+                handle(number),
+                1,
+                Some(start + Duration::from_secs(after)),
+            );
         }
         let at = |seconds| start + KEPT_FOR + Duration::from_secs(seconds);
         assert!(index.find(&owner, handle(2), at(9)).is_some());

@@ -82,7 +82,9 @@ impl PieceSelector {
                 false => Err(anyhow!("has a ~ that is neither ~0 nor ~1 (RFC 6901)")),
             }
         };
-        Ok(PieceSelector::Value(parts.map(part).collect::<Result<_, _>>()?))
+        Ok(PieceSelector::Value(
+            parts.map(part).collect::<Result<_, _>>()?,
+        ))
     }
 
     /// The lines that a regular expression matches.
@@ -91,25 +93,32 @@ impl PieceSelector {
     /// What is wrong with it.
     pub fn matching(pattern: &str) -> anyhow::Result<PieceSelector> {
         if pattern.len() > MAX_PATTERN {
-            bail!("has {} bytes, at most {MAX_PATTERN} are allowed", pattern.len());
+            bail!(
+                "has {} bytes, at most {MAX_PATTERN} are allowed",
+                pattern.len()
+            );
         }
         let limits = Regex::config()
             .nfa_size_limit(Some(PATTERN_SIZE))
             .onepass_size_limit(Some(PATTERN_SIZE))
             .hybrid_cache_capacity(PATTERN_SIZE);
         let mut builder = Regex::builder();
-        let builder = builder.configure(limits).syntax(syntax::Config::new().multi_line(true));
-        let regex = builder.build(pattern).map_err(|error| match error.syntax_error() {
-            Some(error) => {
-                let told = error.to_string();
-                let last = told.lines().last().unwrap_or_default();
-                anyhow!(
-                    "is no regular expression: {}",
-                    brief(last.trim_start_matches("error: "), 200)
-                )
-            }
-            None => anyhow!("is too large once its repetitions are counted"),
-        })?;
+        let builder = builder
+            .configure(limits)
+            .syntax(syntax::Config::new().multi_line(true));
+        let regex = builder
+            .build(pattern)
+            .map_err(|error| match error.syntax_error() {
+                Some(error) => {
+                    let told = error.to_string();
+                    let last = told.lines().last().unwrap_or_default();
+                    anyhow!(
+                        "is no regular expression: {}",
+                        brief(last.trim_start_matches("error: "), 200)
+                    )
+                }
+                None => anyhow!("is too large once its repetitions are counted"),
+            })?;
         Ok(PieceSelector::Matching(Box::new(regex)))
     }
 }
@@ -123,10 +132,12 @@ pub fn beginning(result: &str, room: u64) -> ResultPiece {
         what: PieceSelector::Json,
     };
     // From the first line on there is always a piece.
-    request.lines(&text_of(result), u64::MAX).unwrap_or(ResultPiece {
-        text: String::new(),
-        next: None,
-    })
+    request
+        .lines(&text_of(result), u64::MAX)
+        .unwrap_or(ResultPiece {
+            text: String::new(),
+            next: None,
+        })
 }
 
 impl PieceRequest {
@@ -135,7 +146,8 @@ impl PieceRequest {
             PieceSelector::All => match text_of(&opened.whole()?) {
                 Cow::Borrowed(_) => self.json(opened),
                 Cow::Owned(text) if text.is_empty() => {
-                    let why = "it has no text: read an image, sound or file of it with block, from 0 on";
+                    let why =
+                        "it has no text: read an image, sound or file of it with block, from 0 on";
                     Err(NotRead::Missing(why.to_owned()))
                 }
                 Cow::Owned(text) => self.lines(&text, u64::MAX),
@@ -145,7 +157,9 @@ impl PieceRequest {
             PieceSelector::Lines(count) => self.lines(&text_of(&opened.whole()?), *count),
             PieceSelector::Matching(regex) => {
                 let until = Instant::now() + PATIENCE;
-                self.matching(&text_of(&opened.whole()?), regex, || Instant::now() >= until)
+                self.matching(&text_of(&opened.whole()?), regex, || {
+                    Instant::now() >= until
+                })
             }
         }
     }
@@ -164,14 +178,21 @@ impl PieceRequest {
         }
         // The character at either end may stand across it.
         let from = self.offset.saturating_sub(3);
-        let bytes = opened.bytes(from, self.most.saturating_add(self.offset - from).saturating_add(4))?;
+        let bytes = opened.bytes(
+            from,
+            self.most
+                .saturating_add(self.offset - from)
+                .saturating_add(4),
+        )?;
         let at = |offset: u64| usize::try_from(offset - from).map_err(io::Error::other);
         let begins = |at: &usize| bytes.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
         let asked = at(self.offset)?;
         let start = (0..=asked).rev().find(begins).unwrap_or_default();
         let wanted = asked.saturating_add(at(from + self.most)?).min(bytes.len());
         let end = (start + 1..=wanted).rev().find(begins);
-        let end = end.or_else(|| (start + 1..=bytes.len()).find(begins)).unwrap_or(start);
+        let end = end
+            .or_else(|| (start + 1..=bytes.len()).find(begins))
+            .unwrap_or(start);
         let mut text = String::from_utf8(bytes[start..end].to_vec()).map_err(|_| damaged())?;
         text.truncate(fitting(&text, self.room));
         let next = from + (start + text.len()) as u64;
@@ -187,11 +208,13 @@ impl PieceRequest {
         for (depth, part) in pointer.iter().enumerate() {
             walked += value.span().len();
             if walked > most {
-                let why = "the value is too deep in what is so large: read it by lines or by pattern";
+                let why =
+                    "the value is too deep in what is so large: read it by lines or by pattern";
                 return Err(NotRead::Missing(why.to_owned()));
             }
             let index = || {
-                let is_index = part == "0" || !part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit());
+                let is_index = part == "0"
+                    || !part.starts_with('0') && part.bytes().all(|byte| byte.is_ascii_digit());
                 part.parse().ok().filter(|_| is_index)
             };
             let inner = match value.is_object() {
@@ -210,7 +233,10 @@ impl PieceRequest {
                 ))
             })?;
         }
-        let (span, offset) = (value.span(), usize::try_from(self.offset).unwrap_or(usize::MAX));
+        let (span, offset) = (
+            value.span(),
+            usize::try_from(self.offset).unwrap_or(usize::MAX),
+        );
         if offset > span.end {
             return Err(NotRead::Missing(format!(
                 "offset {offset} is beyond the value, which stands at bytes {} to {}",
@@ -221,7 +247,10 @@ impl PieceRequest {
         let end = start
             .saturating_add(usize::try_from(self.most).unwrap_or(usize::MAX))
             .min(span.end);
-        let first = json[start..span.end].chars().next().map_or(0, char::len_utf8);
+        let first = json[start..span.end]
+            .chars()
+            .next()
+            .map_or(0, char::len_utf8);
         let end = floor(json, end).max(start + first);
         let end = start + fitting(&json[start..end], self.room);
         Ok(ResultPiece {
@@ -236,7 +265,8 @@ impl PieceRequest {
         for line in lines(text) {
             if number >= self.offset {
                 // Parts of a long line follow each other without a line end.
-                let Range { start, end } = piece.clone().unwrap_or(line.span.start..line.span.start);
+                let Range { start, end } =
+                    piece.clone().unwrap_or(line.span.start..line.span.start);
                 cost += written(&text[end..line.span.end]);
                 let room = cost <= self.room && (line.span.end - start) as u64 <= self.most;
                 if number > self.offset && !room || number - self.offset >= count {
@@ -249,7 +279,12 @@ impl PieceRequest {
             }
             number += 1;
         }
-        self.ended(piece.map(|piece| text[piece].to_owned()).unwrap_or_default(), number)
+        self.ended(
+            piece
+                .map(|piece| text[piece].to_owned())
+                .unwrap_or_default(),
+            number,
+        )
     }
 
     /// Nothing comes after these lines, of which there are so many.
@@ -260,7 +295,12 @@ impl PieceRequest {
         }
     }
 
-    fn matching(&self, text: &str, regex: &Regex, is_over: impl Fn() -> bool) -> Result<ResultPiece, NotRead> {
+    fn matching(
+        &self,
+        text: &str,
+        regex: &Regex,
+        is_over: impl Fn() -> bool,
+    ) -> Result<ResultPiece, NotRead> {
         let mut piece = String::new();
         let (mut number, mut cost) = (0, 0);
         for line in lines(text) {
@@ -325,15 +365,26 @@ mod tests {
                 panic!("it is a pointer");
             };
             let request = request(offset, most, PieceSelector::Json);
-            request.value(json, &parts, 1000).map_err(|error| error.to_string())
+            request
+                .value(json, &parts, 1000)
+                .map_err(|error| error.to_string())
         };
-        let is = |pointer: &str, text: &str| assert_eq!(read(pointer, 0, 100).unwrap(), piece(text, None), "{pointer}");
+        let is = |pointer: &str, text: &str| {
+            assert_eq!(
+                read(pointer, 0, 100).unwrap(),
+                piece(text, None),
+                "{pointer}"
+            )
+        };
         is("", json);
         is("/a/", "1");
         is("/a/b~0~1c/0", "10");
         is("/a/b~0~1c/1/é", r#""ü\n""#);
         let begins = json.find('[').unwrap() as u64;
-        assert_eq!(read("/a/b~0~1c", 0, 4).unwrap(), piece("[10,", Some(begins + 4)));
+        assert_eq!(
+            read("/a/b~0~1c", 0, 4).unwrap(),
+            piece("[10,", Some(begins + 4))
+        );
         assert_eq!(
             read("/a/b~0~1c", begins + 4, 4).unwrap(),
             piece("{\"é", Some(begins + 8))
@@ -374,19 +425,30 @@ mod tests {
         let read = |most| request(0, 10, PieceSelector::Json).value(&json, &parts, most);
         // 201 + 199 + … + 3
         assert_eq!(read(100 * 102).unwrap(), piece("7", None));
-        assert!(read(100 * 102 - 1).unwrap_err().to_string().contains("too deep"));
+        assert!(
+            read(100 * 102 - 1)
+                .unwrap_err()
+                .to_string()
+                .contains("too deep")
+        );
     }
 
     #[test]
     fn lines_are_counted_from_the_offset_and_one_is_always_given() {
         let text = "zero\none\n\nthree\n";
-        let read = |offset, most, count| request(offset, most, PieceSelector::Json).lines(text, count);
+        let read =
+            |offset, most, count| request(offset, most, PieceSelector::Json).lines(text, count);
         assert_eq!(read(0, 100, 2).unwrap(), piece("zero\none", Some(2)));
         assert_eq!(read(2, 100, 9).unwrap(), piece("\nthree", None));
         assert_eq!(read(0, 1, 9).unwrap(), piece("zero", Some(1)));
         assert_eq!(read(0, 8, 9).unwrap(), piece("zero\none", Some(2)));
         assert_eq!(read(4, 8, 9).unwrap(), piece("", None));
-        assert!(read(5, 8, 9).unwrap_err().to_string().contains("there are 4 lines"));
+        assert!(
+            read(5, 8, 9)
+                .unwrap_err()
+                .to_string()
+                .contains("there are 4 lines")
+        );
     }
 
     fn grep(text: &str, pattern: &str, offset: u64, most: u64) -> ResultPiece {
@@ -432,7 +494,11 @@ mod tests {
             1,
             "the line begins once"
         );
-        assert_eq!(grep(&long, "-$", 0, 10_000).text.lines().count(), 1, "and ends once");
+        assert_eq!(
+            grep(&long, "-$", 0, 10_000).text.lines().count(),
+            1,
+            "and ends once"
+        );
     }
 
     #[test]

@@ -37,7 +37,10 @@ pub struct Results {
 /// Some that keep nothing.
 impl Default for Results {
     fn default() -> Results {
-        let nothing = ResultLimits { per_user: 0, total: 0 };
+        let nothing = ResultLimits {
+            per_user: 0,
+            total: 0,
+        };
         Results {
             files: ResultFiles::default(),
             index: Mutex::new(Index::new(nothing)),
@@ -84,7 +87,12 @@ impl Results {
         self.keep_at(owner, result, SystemTime::now())
     }
 
-    fn keep_at(&self, owner: &ResultOwner, result: &[u8], now: SystemTime) -> Result<StoredResult, NotStored> {
+    fn keep_at(
+        &self,
+        owner: &ResultOwner,
+        result: &[u8],
+        now: SystemTime,
+    ) -> Result<StoredResult, NotStored> {
         let handle = Handle::new()?;
         let length = result.len() as u64;
         let mut gone = Vec::new();
@@ -106,7 +114,9 @@ impl Results {
             Err(error) if !self.failing.swap(true, Ordering::Relaxed) => {
                 warn!("results over their limit are not kept any more: {error}");
             }
-            Ok(_) if self.failing.swap(false, Ordering::Relaxed) => info!("results over their limit are kept again"),
+            Ok(_) if self.failing.swap(false, Ordering::Relaxed) => {
+                info!("results over their limit are kept again")
+            }
             _ => {}
         }
         Ok(StoredResult {
@@ -143,7 +153,12 @@ impl Results {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn read(&self, owner: &ResultOwner, handle: &str, request: &PieceRequest) -> Result<ResultPiece, NotRead> {
+    pub fn read(
+        &self,
+        owner: &ResultOwner,
+        handle: &str,
+        request: &PieceRequest,
+    ) -> Result<ResultPiece, NotRead> {
         self.read_at(owner, handle, request, SystemTime::now())
     }
 
@@ -157,7 +172,12 @@ impl Results {
         request.answer(&self.open_at(owner, handle, now)?)
     }
 
-    fn open_at(&self, owner: &ResultOwner, handle: &str, now: SystemTime) -> Result<OpenResult, NotRead> {
+    fn open_at(
+        &self,
+        owner: &ResultOwner,
+        handle: &str,
+        now: SystemTime,
+    ) -> Result<OpenResult, NotRead> {
         // What is no handle at all is looked for like one.
         let handle = Handle::read(handle).unwrap_or(Handle([0; 16]));
         let found = self.index.lock().find(owner, handle, now);
@@ -181,15 +201,23 @@ impl Results {
     ///
     /// # Errors
     /// Why there is none; it counts for more than so many bytes.
-    pub fn block(&self, owner: &ResultOwner, handle: &str, place: usize, most: u64) -> Result<String, NotRead> {
+    pub fn block(
+        &self,
+        owner: &ResultOwner,
+        handle: &str,
+        place: usize,
+        most: u64,
+    ) -> Result<String, NotRead> {
         let opened = self.open_at(owner, handle, SystemTime::now())?;
         let whole = opened.whole()?;
         let result = Json::parse(whole.as_bytes()).map_err(|_| damaged())?;
         let block = blocks::at(&result, place);
-        let (block, counted) =
-            block.ok_or_else(|| NotRead::Missing(format!("there is no block {place} in its content")))?;
+        let (block, counted) = block
+            .ok_or_else(|| NotRead::Missing(format!("there is no block {place} in its content")))?;
         if counted > most {
-            let why = format!("block {place} counts for {counted} bytes, which is more than the {most} that are left");
+            let why = format!(
+                "block {place} counts for {counted} bytes, which is more than the {most} that are left"
+            );
             return Err(NotRead::Missing(why));
         }
         Ok(block)

@@ -22,7 +22,9 @@ pub(super) fn text_of(json: &str) -> Cow<'_, str> {
             push_block(&mut texts, &block);
             has_media |= is_media(&block);
         }
-        let values = result.get("completion").and_then(|completion| completion.get("values"));
+        let values = result
+            .get("completion")
+            .and_then(|completion| completion.get("values"));
         for value in values.iter().flat_map(Json::elements) {
             push(&mut texts, &value);
         }
@@ -34,7 +36,9 @@ pub(super) fn text_of(json: &str) -> Cow<'_, str> {
 }
 
 fn push_block(texts: &mut String, block: &Json<'_>) {
-    let text = block.get("text").or_else(|| block.get("resource")?.get("text"));
+    let text = block
+        .get("text")
+        .or_else(|| block.get("resource")?.get("text"));
     if let Some(text) = text {
         push(texts, &text);
     }
@@ -176,10 +180,16 @@ mod tests {
         assert_eq!(spans("a\n\nb"), [(0, 1), (2, 2), (3, 4)]);
         assert_eq!(spans("a\n"), [(0, 1)], "no line after the last line end");
         let long = format!("x{}\ny", "é".repeat(1200));
-        assert_eq!(spans(&long), [(0, 999), (999, 1999), (1999, 2401), (2402, 2403)]);
+        assert_eq!(
+            spans(&long),
+            [(0, 999), (999, 1999), (1999, 2401), (2402, 2403)]
+        );
         assert!(lines(&long).take(3).all(|line| line.whole_ends == 2401));
         assert_eq!(spans(&"z".repeat(MAX_LINE)), [(0, MAX_LINE)]);
-        assert_eq!(spans(&format!("{}\n", "z".repeat(MAX_LINE))), [(0, MAX_LINE)]);
+        assert_eq!(
+            spans(&format!("{}\n", "z".repeat(MAX_LINE))),
+            [(0, MAX_LINE)]
+        );
         // What is longer as it is written ends earlier.
         assert_eq!(spans(&"\u{1}".repeat(700)), [(0, 583), (583, 700)]);
     }

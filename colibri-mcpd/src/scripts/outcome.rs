@@ -19,23 +19,37 @@ const BLOCKS: [(&str, &str); 5] = [
 ];
 
 /// The outcome of a script that returned something. A result over the client's limit is stored: this waits for the disk.
-pub(super) fn returned(chain: &Arc<Chain>, call: &Call, done: &ScriptDone, output: &ScriptOutput) -> CallOutcome {
+pub(super) fn returned(
+    chain: &Arc<Chain>,
+    call: &Call,
+    done: &ScriptDone,
+    output: &ScriptOutput,
+) -> CallOutcome {
     let mut blocks = content(done.value.get());
     let printed = output.printed.trim_end();
     if !printed.is_empty() {
         blocks.push(text(&format!("[printed]\n{printed}")));
     }
     if done.unawaited > 0 {
-        let mut note = format!("[Colibri] The script did not wait for {} of its calls.", done.unawaited);
+        let mut note = format!(
+            "[Colibri] The script did not wait for {} of its calls.",
+            done.unawaited
+        );
         if !output.cancelled.is_empty() {
-            let names: Vec<_> = output.cancelled.iter().take(8).map(String::as_str).collect();
+            let names: Vec<_> = output
+                .cancelled
+                .iter()
+                .take(8)
+                .map(String::as_str)
+                .collect();
             note.push_str(&format!(" Sent and cancelled: {}.", names.join(", ")));
         }
         note.push_str(" Await them all.");
         blocks.push(text(&note));
     }
     let (calls, failed, bytes) = (output.calls, output.failed, output.bytes);
-    let meta = json!({ "org.colibri/script": { "calls": calls, "failed": failed, "bytes": bytes } });
+    let meta =
+        json!({ "org.colibri/script": { "calls": calls, "failed": failed, "bytes": bytes } });
     let result = format!("{{\"content\":[{}],\"_meta\":{meta}}}", blocks.join(","));
     let done = format!("the script ended, do not run it again: it made {calls} calls");
     let outcome = exit::fit(CallOutcome::result(result.into_bytes()), call);
@@ -68,7 +82,8 @@ fn is_block(value: &Value) -> bool {
     let kind = BLOCKS.iter().find(|(kind, _)| value["type"] == *kind);
     kind.is_some_and(|(kind, member)| match *kind {
         "resource" => {
-            value[member]["uri"].is_string() && (value[member]["text"].is_string() || value[member]["blob"].is_string())
+            value[member]["uri"].is_string()
+                && (value[member]["text"].is_string() || value[member]["blob"].is_string())
         }
         "image" | "audio" => value[member].is_string() && value["mimeType"].is_string(),
         "resource_link" => value[member].is_string() && value["name"].is_string(),

@@ -44,7 +44,10 @@ impl ScriptProcess {
             stderr,
             process,
         } = spawned.map_err(|error| {
-            let failure = Failure::new(Code::Internal, format!("no process for the script: {error}"));
+            let failure = Failure::new(
+                Code::Internal,
+                format!("no process for the script: {error}"),
+            );
             failure.advising("install colibri-script beside colibri-mcpd")
         })?;
         let most = usize::try_from(limits.output).unwrap_or(usize::MAX);

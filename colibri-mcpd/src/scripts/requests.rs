@@ -29,7 +29,10 @@ impl ScriptCallMeta {
             "io.modelcontextprotocol/clientInfo".into(),
             json!({ "name": name, "version": version }),
         );
-        meta.insert("io.modelcontextprotocol/clientCapabilities".into(), json!({}));
+        meta.insert(
+            "io.modelcontextprotocol/clientCapabilities".into(),
+            json!({}),
+        );
         if let Some(task) = call.parts.for_task {
             meta.insert("org.colibri/task".into(), task.into());
         }
@@ -48,7 +51,8 @@ impl ScriptCallMeta {
             true => (format!("colibri_{}", call.tool), arguments.to_owned()),
             false => {
                 let (server, tool) = (Value::from(&*call.server), Value::from(&*call.tool));
-                let arguments = format!("{{\"server\":{server},\"tool\":{tool},\"arguments\":{arguments}}}");
+                let arguments =
+                    format!("{{\"server\":{server},\"tool\":{tool},\"arguments\":{arguments}}}");
                 (EXTERNAL_CALL_TOOL.to_owned(), arguments)
             }
         };
@@ -107,8 +111,9 @@ impl CallMessage<'_> {
             #[serde(default)]
             is_error: bool,
         }
-        let says_error =
-            |result: &RawValue| serde_json::from_str(result.get()).is_ok_and(|flags: ResultFlags| flags.is_error);
+        let says_error = |result: &RawValue| {
+            serde_json::from_str(result.get()).is_ok_and(|flags: ResultFlags| flags.is_error)
+        };
         self.error.is_some() || self.result.is_none_or(says_error)
     }
 }

@@ -32,7 +32,12 @@ struct ScriptParts {
 
 impl Scripts {
     /// Sets how scripts are started: once, when the daemon starts.
-    pub fn begin(&self, spawner: Arc<dyn Spawner>, connector: Arc<dyn ScriptConnector>, program: PathBuf) {
+    pub fn begin(
+        &self,
+        spawner: Arc<dyn Spawner>,
+        connector: Arc<dyn ScriptConnector>,
+        program: PathBuf,
+    ) {
         let _ = self.parts.set(ScriptParts {
             spawner,
             connector,
@@ -59,7 +64,12 @@ impl Scripts {
         let begun = self.running.guard(&call).and_then(|guard| {
             let parts = self.parts.get().ok_or_else(unavailable)?;
             let connected = parts.connector.connect(&call).ok_or_else(unavailable)?;
-            Ok((guard, parts.spawner.clone(), parts.program.clone(), connected))
+            Ok((
+                guard,
+                parts.spawner.clone(),
+                parts.program.clone(),
+                connected,
+            ))
         });
         let (guard, spawner, program, (connection, answers)) = match begun {
             Ok(begun) => begun,

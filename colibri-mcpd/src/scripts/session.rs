@@ -80,7 +80,8 @@ impl ScriptSession {
         answers: DuplexStream,
     ) -> ScriptSession {
         let token = call.parts.progress_token.clone();
-        let token = token.and_then(|span| Some(str::from_utf8(call.frame.get(span)?).ok()?.to_owned()));
+        let token =
+            token.and_then(|span| Some(str::from_utf8(call.frame.get(span)?).ok()?.to_owned()));
         ScriptSession {
             client: call.client.clone(),
             token,
@@ -109,8 +110,12 @@ impl ScriptSession {
         guard: ScriptGuard,
     ) -> Result<ScriptDone, Failure> {
         let until = Instant::now() + Duration::from_millis(self.limits.time_ms) + GRACE;
-        let order = serde_json::to_vec(order)
-            .map_err(|error| Failure::new(Code::Internal, format!("the order cannot be written: {error}")))?;
+        let order = serde_json::to_vec(order).map_err(|error| {
+            Failure::new(
+                Code::Internal,
+                format!("the order cannot be written: {error}"),
+            )
+        })?;
         let mut process = ScriptProcess::start(spawner, program, &self.limits).await?;
         process.push(&order);
         let (process, _) = self.process.insert((process, guard));
@@ -141,7 +146,8 @@ impl ScriptSession {
                 let Frame::Line(line) = frame else {
                     return Err(breach("a message is too long"));
                 };
-                let message = serde_json::from_slice(&line).map_err(|error| breach(&error.to_string()))?;
+                let message =
+                    serde_json::from_slice(&line).map_err(|error| breach(&error.to_string()))?;
                 match message {
                     ScriptMessage::Log(text) => {
                         if self.printed.len() as u64 > self.limits.printed + MAX_PRINTED as u64 {
@@ -152,22 +158,31 @@ impl ScriptSession {
                     }
                     ScriptMessage::Call(call) => {
                         check_call(&call, self.counts.calls, self.in_flight.len(), &self.limits)?;
-                        let name = format!("{}.{}", brief(&call.server, 64), brief(&call.tool, 128));
+                        let name =
+                            format!("{}.{}", brief(&call.server, 64), brief(&call.tool, 128));
                         self.counts.calls += 1;
                         if let Some(connection) = &self.connection {
                             connection.send(self.meta.request(&call));
                         }
                         let shown = format!("call {}: {name}", call.id);
-                        report(&self.client, self.token.as_deref(), &mut self.counts.progress, &shown);
+                        report(
+                            &self.client,
+                            self.token.as_deref(),
+                            &mut self.counts.progress,
+                            &shown,
+                        );
                         self.last = Some(name.clone());
                         self.in_flight.insert(call.id, name);
                     }
                     ScriptMessage::Done(done) => {
                         let value = done.value.get();
-                        if value.len() as u64 > self.limits.output || json_depth(value.as_bytes()) > self.limits.depth {
+                        if value.len() as u64 > self.limits.output
+                            || json_depth(value.as_bytes()) > self.limits.depth
+                        {
                             return Err(breach("it returns more than it may"));
                         }
-                        self.counts.unsent = done.unawaited.saturating_sub(self.in_flight.len() as u32);
+                        self.counts.unsent =
+                            done.unawaited.saturating_sub(self.in_flight.len() as u32);
                         return Ok(done);
                     }
                     ScriptMessage::Failed(failure) => return Err(self.failed(failure)),
@@ -239,7 +254,10 @@ impl ScriptSession {
     }
 
     fn reached(&self, limit: ScriptLimit) -> Failure {
-        let message = format!("the script reached the limit {}", limit.describe(&self.limits));
+        let message = format!(
+            "the script reached the limit {}",
+            limit.describe(&self.limits)
+        );
         Failure::new(Code::ScriptLimit, self.with_state(message))
     }
 
@@ -259,13 +277,22 @@ impl ScriptSession {
             let (calls, open) = (self.counts.calls, self.in_flight.len());
             message.push_str(&format!("; its last call of {calls}: {last}"));
             if open > 0 {
-                let open: Vec<_> = self.in_flight.values().take(8).map(String::as_str).collect();
+                let open: Vec<_> = self
+                    .in_flight
+                    .values()
+                    .take(8)
+                    .map(String::as_str)
+                    .collect();
                 message.push_str(&format!(" (in flight and cancelled: {})", open.join(", ")));
             }
         }
         let printed = self.printed.trim_end();
         if !printed.is_empty() {
-            let from = printed.char_indices().rev().nth(MAX_PRINTED).map_or(0, |(at, _)| at);
+            let from = printed
+                .char_indices()
+                .rev()
+                .nth(MAX_PRINTED)
+                .map_or(0, |(at, _)| at);
             message.push_str(&format!("; it printed: {}", visible(&printed[from..])));
         }
         message
@@ -309,7 +336,10 @@ fn answer(
     let reply = match (message.result, message.error) {
         (Some(result), _) => format!("{{\"id\":{id},\"result\":{}}}", result.get()),
         (None, Some(error)) => format!("{{\"id\":{id},\"error\":{}}}", error.get()),
-        (None, None) => format!("{{\"id\":{id},\"error\":{}}}", json!({ "message": "no answer" })),
+        (None, None) => format!(
+            "{{\"id\":{id},\"error\":{}}}",
+            json!({ "message": "no answer" })
+        ),
     };
     process.push(reply.as_bytes());
 }
@@ -327,7 +357,12 @@ fn report(client: &Arc<Client>, token: Option<&str>, count: &mut u64, message: &
 }
 
 /// Checks a call that the process wants: after `made` ones, with so many in flight.
-fn check_call(call: &ScriptCall, made: u32, in_flight: usize, limits: &ScriptLimits) -> Result<(), Failure> {
+fn check_call(
+    call: &ScriptCall,
+    made: u32,
+    in_flight: usize,
+    limits: &ScriptLimits,
+) -> Result<(), Failure> {
     let arguments = call.arguments.get();
     let why = if call.id != made + 1 {
         "a call has not the next number"
@@ -339,7 +374,9 @@ fn check_call(call: &ScriptCall, made: u32, in_flight: usize, limits: &ScriptLim
         return Ok(());
     } else if !arguments.starts_with('{') {
         "the arguments of a call are no object"
-    } else if arguments.len() as u64 > limits.output || json_depth(arguments.as_bytes()) > limits.depth {
+    } else if arguments.len() as u64 > limits.output
+        || json_depth(arguments.as_bytes()) > limits.depth
+    {
         "the arguments of a call are too long or too deep"
     } else {
         return Ok(());
@@ -349,6 +386,10 @@ fn check_call(call: &ScriptCall, made: u32, in_flight: usize, limits: &ScriptLim
 
 /// The failure of a process that does not keep to the protocol: something else than our program writes there.
 fn breach(why: &str) -> Failure {
-    let message = format!("the script's process wrote what it must not: {}", brief(why, 200));
-    Failure::new(Code::ScriptFailed, message).advising("report it: the script has taken its process over")
+    let message = format!(
+        "the script's process wrote what it must not: {}",
+        brief(why, 200)
+    );
+    Failure::new(Code::ScriptFailed, message)
+        .advising("report it: the script has taken its process over")
 }

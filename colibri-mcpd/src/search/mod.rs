@@ -118,7 +118,9 @@ impl Search {
             })
             .collect();
         // What is worth the same stands in the order of lists.
-        found.sort_by(|(one, a), (other, b)| other.total_cmp(one).then_with(|| a.exposed.cmp(&b.exposed)));
+        found.sort_by(|(one, a), (other, b)| {
+            other.total_cmp(one).then_with(|| a.exposed.cmp(&b.exposed))
+        });
         Ok(SearchHits {
             tools: found.into_iter().map(|(_, item)| item).collect(),
             left_out,
@@ -144,7 +146,11 @@ pub(crate) fn object_words(name: &str) -> HashSet<String> {
 
 /// The first `limit` of these, the best first, but that of each five places a server has no more than two while tools of
 /// others fit: one that offers a tool for everything keeps nobody else from being found.
-pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: impl Fn(&'i T) -> &'i str) -> Vec<&'i T> {
+pub(crate) fn best_of_several<'i, T>(
+    ranked: &[&'i T],
+    limit: usize,
+    server: impl Fn(&'i T) -> &'i str,
+) -> Vec<&'i T> {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     let (mut waiting, mut best) = (ranked.to_vec(), Vec::new());
     while best.len() < limit && !waiting.is_empty() {
@@ -160,7 +166,11 @@ pub(crate) fn best_of_several<'i, T>(ranked: &[&'i T], limit: usize, server: imp
 
 impl SearchInner {
     /// The index of this table with these summaries: what has changed since it was last looked at is changed in it.
-    fn current(&mut self, table: &Arc<CatalogTable>, summaries: &SummaryTable) -> Result<&ToolIndex, StoreError> {
+    fn current(
+        &mut self,
+        table: &Arc<CatalogTable>,
+        summaries: &SummaryTable,
+    ) -> Result<&ToolIndex, StoreError> {
         let index = match &mut self.index {
             Some(index) => index,
             none => none.insert(ToolIndex::new()?),
@@ -182,7 +192,10 @@ impl SearchInner {
                         .is_some_and(|summary| summary == tool.summary))
         };
         let (stay, gone): (Vec<_>, Vec<_>) = self.tools.iter().partition(|(_, tool)| stays(tool));
-        let stay: HashSet<*const Item> = stay.into_iter().map(|(_, tool)| tool.item.as_ptr()).collect();
+        let stay: HashSet<*const Item> = stay
+            .into_iter()
+            .map(|(_, tool)| tool.item.as_ptr())
+            .collect();
         let gone: Vec<i64> = gone.into_iter().map(|(number, _)| *number).collect();
         let new = table
             .offered(Feature::Tool)
@@ -200,14 +213,15 @@ impl SearchInner {
             self.tools.remove(&number);
         }
         self.next += new.len() as i64;
-        self.tools.extend(new.into_iter().map(|(number, item, summary)| {
-            let tool = IndexedTool {
-                item: Arc::downgrade(item),
-                summary,
-                name: NameWords::of(&item.own),
-            };
-            (number, tool)
-        }));
+        self.tools
+            .extend(new.into_iter().map(|(number, item, summary)| {
+                let tool = IndexedTool {
+                    item: Arc::downgrade(item),
+                    summary,
+                    name: NameWords::of(&item.own),
+                };
+                (number, tool)
+            }));
         (self.table, self.summaries) = (Arc::downgrade(table), come);
         Ok(index)
     }

@@ -13,7 +13,10 @@ const MAX_WORD: usize = 64;
 /// The words of a text, in lower case: runs of letters and digits, taken apart where a capital begins a new one.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
-    for run in text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty()) {
+    for run in text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|run| !run.is_empty())
+    {
         let parts = parts(run);
         if parts.len() > 1 {
             words.extend(parts.into_iter().filter_map(word));
@@ -35,7 +38,9 @@ fn parts(run: &str) -> Vec<&str> {
     for pair in 1..letters.len() {
         let (at, letter) = letters[pair];
         let before = letters[pair - 1].1;
-        let after = letters.get(pair + 1).is_some_and(|(_, after)| after.is_lowercase());
+        let after = letters
+            .get(pair + 1)
+            .is_some_and(|(_, after)| after.is_lowercase());
         if letter.is_uppercase() && (!before.is_uppercase() || after) {
             parts.push(&run[start..at]);
             start = at;
@@ -87,10 +92,16 @@ pub(super) fn instead(word: &str) -> Vec<String> {
 /// The words that stand for one, from the table beside this file, which says how it is written.
 static ALIKE: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
     let mut alike: HashMap<&str, Vec<&str>> = HashMap::new();
-    for line in include_str!("alike.txt").lines().filter(|line| !line.starts_with('#')) {
+    for line in include_str!("alike.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         let (said, meant) = line.split_once('|').unwrap_or((line, line));
         for word in said.split_whitespace() {
-            alike.entry(word).or_default().extend(meant.split_whitespace());
+            alike
+                .entry(word)
+                .or_default()
+                .extend(meant.split_whitespace());
         }
     }
     alike
@@ -104,11 +115,16 @@ fn forms(word: &str) -> Vec<String> {
             forms.push(format!("{stem}{end}"));
         }
     };
-    if let Some(stem) = word.strip_suffix("ies").or_else(|| word.strip_suffix("ied")) {
+    if let Some(stem) = word
+        .strip_suffix("ies")
+        .or_else(|| word.strip_suffix("ied"))
+    {
         add(stem, "y");
     }
     for end in ["s", "es", "ed", "d", "ing", "er"] {
-        let Some(stem) = word.strip_suffix(end) else { continue };
+        let Some(stem) = word.strip_suffix(end) else {
+            continue;
+        };
         add(stem, "");
         if end == "ing" {
             add(stem, "e");
@@ -162,12 +178,13 @@ pub(super) fn looks(text: &str) -> bool {
 
 /// Words of questions.
 const ASKING: [&str; 15] = [
-    "any", "are", "did", "does", "has", "is", "was", "were", "what", "when", "where", "which", "who", "whose", "why",
+    "any", "are", "did", "does", "has", "is", "was", "were", "what", "when", "where", "which",
+    "who", "whose", "why",
 ];
 /// Words of tools that look.
 const LOOKING: [&str; 19] = [
-    "browse", "check", "compare", "describe", "details", "explain", "fetch", "find", "get", "info", "list", "open",
-    "query", "read", "retrieve", "search", "show", "status", "summary",
+    "browse", "check", "compare", "describe", "details", "explain", "fetch", "find", "get", "info",
+    "list", "open", "query", "read", "retrieve", "search", "show", "status", "summary",
 ];
 
 /// Words of English that say nothing of what is to be done, in order.
@@ -397,7 +414,10 @@ mod tests {
 
     #[test]
     fn the_words_of_a_query_say_something_unless_none_does() {
-        assert_eq!(asked("How can I see what is in my folders?").0, ["see", "folders"]);
+        assert_eq!(
+            asked("How can I see what is in my folders?").0,
+            ["see", "folders"]
+        );
         assert_eq!(asked("what is this").0, ["what", "is", "this"]);
         assert_eq!(asked("a a A").0, ["a"]);
         let many: String = (0..50).map(|number| format!("word{number} ")).collect();
@@ -473,7 +493,10 @@ mod tests {
         assert!(NOTHING.is_sorted(), "they are looked up by halves");
         for (word, others) in ALIKE.iter() {
             assert_eq!(words(word), [(*word).to_owned()]);
-            assert!(!others.is_empty() && !says_nothing(word), "{word} is never looked up");
+            assert!(
+                !others.is_empty() && !says_nothing(word),
+                "{word} is never looked up"
+            );
             for other in others {
                 assert_eq!(words(other), [(*other).to_owned()], "{word}");
             }

@@ -53,10 +53,16 @@ struct AdvertisedItemsInner {
 
 impl AdvertisedItems {
     /// The advertised items of a server with this report.
-    pub(super) fn new(spec: &Arc<ServerSpecification>, known: Arc<Catalogue>) -> Arc<AdvertisedItems> {
+    pub(super) fn new(
+        spec: &Arc<ServerSpecification>,
+        known: Arc<Catalogue>,
+    ) -> Arc<AdvertisedItems> {
         let (context, server) = (&spec.context, &spec.id);
         let judgement = context.judge(server, &known);
-        if let Some(blocked) = newly_blocked((&Catalogue::default(), &PinCheck::NOTHING), (&known, &judgement)) {
+        if let Some(blocked) = newly_blocked(
+            (&Catalogue::default(), &PinCheck::NOTHING),
+            (&known, &judgement),
+        ) {
             note_blocked(context, server, blocked);
         }
         let asks = known.asks;
@@ -177,7 +183,11 @@ impl AdvertisedItems {
             asks: known.asks,
             ..said
         };
-        let said = if *known == said { known } else { Arc::new(said) };
+        let said = if *known == said {
+            known
+        } else {
+            Arc::new(said)
+        };
         let judgement = Arc::new(self.spec.context.judge(&self.spec.id, &said));
         session.definitions.judged(said.clone(), judgement.clone());
         self.offer(said, judgement);
@@ -254,7 +264,9 @@ impl AdvertisedItems {
         if let Some(blocked) = blocked.filter(|_| may_note) {
             note_blocked(&self.spec.context, &self.spec.id, blocked);
         }
-        self.spec.context.learned(changed || *judged_before != *judgement);
+        self.spec
+            .context
+            .learned(changed || *judged_before != *judgement);
     }
 }
 
@@ -289,16 +301,28 @@ fn newly_blocked<'s>(
 }
 
 /// Says in log and trail what of a server's definitions is blocked.
-fn note_blocked(context: &ServerContext, id: &str, (blocked, instructions): (Vec<(Feature, &str)>, bool)) {
+fn note_blocked(
+    context: &ServerContext,
+    id: &str,
+    (blocked, instructions): (Vec<(Feature, &str)>, bool),
+) {
     let shown = |(feature, name): &(Feature, &str)| match feature {
         Feature::Tool => brief(name, 100),
         other => format!("{} {}", other.noun(), brief(name, 100)),
     };
-    let mut names = blocked.iter().take(MAX_NAMED).map(shown).collect::<Vec<_>>().join(", ");
+    let mut names = blocked
+        .iter()
+        .take(MAX_NAMED)
+        .map(shown)
+        .collect::<Vec<_>>()
+        .join(", ");
     if blocked.len() > MAX_NAMED {
         names.push_str(", …");
     }
-    let tools = blocked.iter().filter(|(feature, _)| *feature == Feature::Tool).count();
+    let tools = blocked
+        .iter()
+        .filter(|(feature, _)| *feature == Feature::Tool)
+        .count();
     let others = blocked.len() - tools;
     warn!(
         server = id,
@@ -348,12 +372,17 @@ mod tests {
     }
 
     fn judgement(blocked: &[&str], instructions: bool) -> PinCheck {
-        let new = || PinStatus::New { why: "x".to_owned() };
+        let new = || PinStatus::New {
+            why: "x".to_owned(),
+        };
         let mut judgement = PinCheck::NOTHING;
         if instructions {
             judgement.instructions = new();
         }
-        judgement.definitions[Feature::Tool.index()] = blocked.iter().map(|name| ((*name).to_owned(), new())).collect();
+        judgement.definitions[Feature::Tool.index()] = blocked
+            .iter()
+            .map(|name| ((*name).to_owned(), new()))
+            .collect();
         judgement
     }
 
@@ -383,9 +412,15 @@ mod tests {
         );
         let other = said(&[("a", "1"), ("b", "2")], "j");
         let all = judgement(&["b"], true);
-        assert_eq!(newly_blocked((&bad, &b), (&other, &all)), Some((vec![], true)));
+        assert_eq!(
+            newly_blocked((&bad, &b), (&other, &all)),
+            Some((vec![], true))
+        );
         assert_eq!(newly_blocked((&other, &all), (&other, &all)), None);
-        assert_eq!(newly_blocked((&bad, &all), (&other, &all)), Some((vec![], true)));
+        assert_eq!(
+            newly_blocked((&bad, &all), (&other, &all)),
+            Some((vec![], true))
+        );
         assert_eq!(newly_blocked((&bad, &b), (&good, &none)), None);
     }
 }

@@ -74,7 +74,11 @@ mod tests {
             assert!(!breaker.give_up("A"));
             assert_eq!(breaker.admit(), Ok(()));
         }
-        assert!(breaker.give_up("B") && breaker.reason().contains("3 calls") && breaker.reason().contains("with B"));
+        assert!(
+            breaker.give_up("B")
+                && breaker.reason().contains("3 calls")
+                && breaker.reason().contains("with B")
+        );
         assert_eq!(breaker.admit(), Err(BETWEEN_TRIALS));
         tokio::time::advance(BETWEEN_TRIALS - Duration::from_secs(1)).await;
         assert_eq!(breaker.admit(), Err(Duration::from_secs(1)));

@@ -43,7 +43,10 @@ impl HostedServer {
         let mut inner = self.inner();
         let breaker = inner.breakers.get_mut(&call.client.caller.uid)?;
         let wait = breaker.admit().err()?.as_secs_f64().ceil();
-        let failure = self.unavailable(format!("{}; your next trial is in {wait} s", breaker.reason()));
+        let failure = self.unavailable(format!(
+            "{}; your next trial is in {wait} s",
+            breaker.reason()
+        ));
         Some(failure.advising(format!(
             "call it again in {wait} s; an operator can see what is wrong: colibri-mcp status"
         )))
@@ -72,7 +75,9 @@ impl HostedServer {
         let whose = SlotHolder::of(call, self.may_ask());
         let matters = match (key, whose) {
             (ProcessKey::Uid(_) | ProcessKey::Connection(..), SlotHolder::Call) => true,
-            (ProcessKey::Uid(_), _) | (ProcessKey::Connection(..), SlotHolder::Nobody) => self.offer.asks(),
+            (ProcessKey::Uid(_), _) | (ProcessKey::Connection(..), SlotHolder::Nobody) => {
+                self.offer.asks()
+            }
             _ => false,
         };
         (matters && !is_modern()).then_some(whose)
@@ -81,7 +86,13 @@ impl HostedServer {
     /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it
     /// goes to one that is for all of these: there nobody is asked if it matters.
     fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: SlotHolder, mut call: Box<Call>) {
-        let most = self.spec.context.shares().limits().processes_per_user.max(1);
+        let most = self
+            .spec
+            .context
+            .shares()
+            .limits()
+            .processes_per_user
+            .max(1);
         let take = || self.turns.take(key, most - 1, whose);
         let turn = take().or_else(|| {
             self.give_up_oldest(key);
@@ -102,14 +113,18 @@ impl HostedServer {
     /// Gives up the call that is held longest in the processes beside this one, if it had its time: another call needs
     /// a process.
     fn give_up_oldest(&self, first: ProcessKey) {
-        let sessions = self.sessions().into_iter().filter(|(key, _)| key.is_beside(first));
+        let sessions = self
+            .sessions()
+            .into_iter()
+            .filter(|(key, _)| key.is_beside(first));
         let held = sessions.filter_map(|(_, session)| {
             let (since, ticket) = session.oldest_held()?;
             Some((since, ticket, session))
         });
         let patience = self.spec.limits.call;
         let oldest = held.min_by_key(|(since, ..)| *since);
-        let Some((_, ticket, session)) = oldest.filter(|(since, ..)| since.elapsed() >= patience) else {
+        let Some((_, ticket, session)) = oldest.filter(|(since, ..)| since.elapsed() >= patience)
+        else {
             return;
         };
         let message = format!(
@@ -204,12 +219,21 @@ impl HostedServer {
                 Err(not_started) => not_started.failure(),
             };
             // No attempt comes to anything while the server is left alone.
-            let pause = self.inner().health.get(&key.uid()).and_then(Health::backing_off);
-            let wait = retry::wait_after(call.attempt, self.spec.context.next_retry()).max(pause.unwrap_or_default());
+            let pause = self
+                .inner()
+                .health
+                .get(&key.uid())
+                .and_then(Health::backing_off);
+            let wait = retry::wait_after(call.attempt, self.spec.context.next_retry())
+                .max(pause.unwrap_or_default());
             if is_half_open
                 || Instant::now() + wait >= until
                 || self.is_over()
-                || !retry::goes_on(&call, FailureCause::Ours(failure.code), self.spec.entry.attempts)
+                || !retry::goes_on(
+                    &call,
+                    FailureCause::Ours(failure.code),
+                    self.spec.entry.attempts,
+                )
             {
                 return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
             }

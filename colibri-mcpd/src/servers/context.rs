@@ -98,7 +98,9 @@ impl ServerContext {
     pub(super) fn judge(&self, id: &str, said: &Catalogue) -> PinCheck {
         match &self.parts.pins {
             Some(pins) if said.seen => {
-                let definitions = said.all().map(|(feature, of)| (feature, &*of.name, &*of.raw));
+                let definitions = said
+                    .all()
+                    .map(|(feature, of)| (feature, &*of.name, &*of.raw));
                 pins.judge(id, said.instructions.as_deref(), definitions)
             }
             _ => PinCheck::NOTHING,
@@ -135,7 +137,13 @@ impl ServerContext {
     }
 
     /// Keeps what a server said for the next start of the daemon.
-    pub(super) fn remember(&self, id: &Arc<str>, digest: &Arc<String>, executable: &str, catalogue: &Arc<Catalogue>) {
+    pub(super) fn remember(
+        &self,
+        id: &Arc<str>,
+        digest: &Arc<String>,
+        executable: &str,
+        catalogue: &Arc<Catalogue>,
+    ) {
         let (store, catalogue, id) = (self.parts.store.clone(), catalogue.clone(), id.clone());
         let (digest, executable) = (digest.clone(), executable.to_owned());
         tokio::task::spawn_blocking(move || {

@@ -48,7 +48,9 @@ impl ServerSession {
         drop(state);
         match pending {
             PendingReply::Internal { answer, .. } => drop(answer.send(Err(failure))),
-            PendingReply::Held(held) => self.end_held(*held, "the server gave no answer", Some(&failure)),
+            PendingReply::Held(held) => {
+                self.end_held(*held, "the server gave no answer", Some(&failure))
+            }
             PendingReply::Call { call, .. } => self.fault_of_call(call, failure, &fault.kind),
         }
     }
@@ -66,15 +68,21 @@ impl ServerSession {
                 self.retry(call, CallFailure::Unsent { cause, after })
             }
             SendErrorKind::Mismatched => self.retry(call, CallFailure::Mismatched(cause)),
-            SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => self.retry(call, cause),
+            SendErrorKind::Lost | SendErrorKind::Invalid | SendErrorKind::Failed => {
+                self.retry(call, cause)
+            }
             _ => Err(call),
         };
         if let Err(call) = retried {
             let failure = match after.filter(|after| !after.is_zero()) {
-                Some(after) => failure.advising(format!("call it again in {} s", after.as_secs().max(1))),
+                Some(after) => {
+                    failure.advising(format!("call it again in {} s", after.as_secs().max(1)))
+                }
                 None => failure,
             };
-            self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
+            self.spec
+                .chain()
+                .finish(vec![(call, CallOutcome::Failed(failure))]);
         }
     }
 }

@@ -10,7 +10,13 @@ use colibri_wire::{Edits, Json};
 /// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
 /// The server may ask the client for no more than `may_ask`. `name` is the server's own name or URI of what is asked
 /// for, where the client may have used another.
-pub(super) fn request(call: &Call, number: u64, version: Version, name: Option<&str>, may_ask: Askable) -> Edits {
+pub(super) fn request(
+    call: &Call,
+    number: u64,
+    version: Version,
+    name: Option<&str>,
+    may_ask: Askable,
+) -> Edits {
     let mut edits = Edits::new();
     protocol::id_edit(&mut edits, call.parts.id.clone(), number);
     if call.version.is_modern() == version.is_modern() {

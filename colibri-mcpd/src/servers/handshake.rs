@@ -31,7 +31,10 @@ const MAX_LEFT_OUT: usize = 10;
 ///
 /// # Errors
 /// Why there is no process.
-pub(super) async fn start(launch: &Launch, known: &Catalogue) -> Result<(Opening, Catalogue), NotStarted> {
+pub(super) async fn start(
+    launch: &Launch,
+    known: &Catalogue,
+) -> Result<(Opening, Catalogue), NotStarted> {
     let opening = open(launch).await?;
     opening.session.listen_first();
     let said = read_first(&opening.session, known, launch.spec.limits.start).await?;
@@ -76,7 +79,11 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
         None if opening.session.is_remote => launch.spec.limits.start / 2,
         None => PROBE,
     };
-    let ask = || opening.session.ask(upstream::discover, patience, Code::TimeoutStart);
+    let ask = || {
+        opening
+            .session
+            .ask(upstream::discover, patience, Code::TimeoutStart)
+    };
     let mut probe = ask().await;
     if probe.as_ref().is_ok_and(contradicts_itself) {
         // It refused the version that it names as supported: it is asked for that one once more.
@@ -85,10 +92,16 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
     let legacy = match &probe {
         Ok(answered) => {
             let outcome = match answered.outcome() {
-                Ok(result) => Ok(result.ok_or_else(|| launch.spec.server_failure("an empty answer"))?),
-                Err(error) => Err(error.ok_or_else(|| launch.spec.server_failure("an empty answer"))?),
+                Ok(result) => {
+                    Ok(result.ok_or_else(|| launch.spec.server_failure("an empty answer"))?)
+                }
+                Err(error) => {
+                    Err(error.ok_or_else(|| launch.spec.server_failure("an empty answer"))?)
+                }
             };
-            match upstream::read_probe(outcome).map_err(|error| launch.spec.server_failure(&error.to_string()))? {
+            match upstream::read_probe(outcome)
+                .map_err(|error| launch.spec.server_failure(&error.to_string()))?
+            {
                 Probe::Modern(says) => {
                     learn(launch, &opening.session, &says);
                     false
@@ -101,7 +114,10 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
             if opening.session.is_remote
                 && matches!(
                     failure.code,
-                    Code::IntegrationUnavailable | Code::ServerUnstartable | Code::ServerDenied | Code::ServerDied
+                    Code::IntegrationUnavailable
+                        | Code::ServerUnstartable
+                        | Code::ServerDenied
+                        | Code::ServerDied
                 ) =>
         {
             return Err(failure.clone().into());
@@ -110,14 +126,19 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
             return Err(ssh::unanswered(target, failure.clone()).into());
         }
         Err(failure) => {
-            debug!(server = &*launch.spec.id, "no answer to the probe: {}", failure.message);
+            debug!(
+                server = &*launch.spec.id,
+                "no answer to the probe: {}", failure.message
+            );
             true
         }
     };
     if !legacy {
         return Ok(opening);
     }
-    opening.session.end("it was only asked which MCP versions it speaks");
+    opening
+        .session
+        .end("it was only asked which MCP versions it speaks");
     drop(opening);
     let opening = launch.process(Version::LATEST_LEGACY).await?;
     greet(launch, &opening.session, Version::LATEST_LEGACY).await?;
@@ -145,9 +166,13 @@ async fn greet(launch: &Launch, session: &ServerSession, version: Version) -> Re
         .await?;
     match answered.outcome() {
         Ok(Some(result)) if version.is_modern() => {
-            match upstream::read_probe(Ok(result)).map_err(|error| launch.spec.server_failure(&error.to_string()))? {
+            match upstream::read_probe(Ok(result))
+                .map_err(|error| launch.spec.server_failure(&error.to_string()))?
+            {
                 Probe::Modern(says) => learn(launch, session, &says),
-                Probe::Legacy => return Err(launch.spec.server_failure("it is not modern any more")),
+                Probe::Legacy => {
+                    return Err(launch.spec.server_failure("it is not modern any more"));
+                }
             }
         }
         Ok(Some(result)) => {
@@ -206,7 +231,11 @@ fn introduced(session: &ServerSession, lists: [Arc<ServerList>; Feature::COUNT])
 
 /// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little
 /// while, and those that do not come are what they were known to be: they are read once more later.
-async fn read_first(session: &ServerSession, known: &Catalogue, limit: Duration) -> Result<Catalogue, Failure> {
+async fn read_first(
+    session: &ServerSession,
+    known: &Catalogue,
+    limit: Duration,
+) -> Result<Catalogue, Failure> {
     let others = async |feature| match timeout(OTHERS, walk(session, feature, limit)).await {
         Ok(Ok(list)) => Some(list),
         Ok(Err(failure)) => {
@@ -240,7 +269,11 @@ async fn read_first(session: &ServerSession, known: &Catalogue, limit: Duration)
 }
 
 /// Reads these lists of a process again; one that cannot be read stays as it was.
-pub(super) async fn read_again(session: &ServerSession, features: Features, limit: Duration) -> Catalogue {
+pub(super) async fn read_again(
+    session: &ServerSession,
+    features: Features,
+    limit: Duration,
+) -> Catalogue {
     let said = session.definitions.said().unwrap_or_default();
     let mut lists = said.lists.clone();
     for feature in features.iter() {
@@ -261,7 +294,11 @@ fn warn_of(session: &ServerSession, feature: Feature, failure: &Failure) {
 }
 
 /// Reads all pages of a server's list.
-async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Result<ServerList, Failure> {
+async fn walk(
+    session: &ServerSession,
+    feature: Feature,
+    limit: Duration,
+) -> Result<ServerList, Failure> {
     let mut list = ServerList::default();
     if !session.says().can.of(feature).offered {
         return Ok(list);
@@ -276,13 +313,19 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
         let result = match answered.outcome() {
             Ok(Some(result)) => result,
             // Resources are declared as one with their templates, of which many servers have none.
-            Err(Some(error)) if feature == Feature::Template && is_not_found(error) => return Ok(list),
+            Err(Some(error)) if feature == Feature::Template && is_not_found(error) => {
+                return Ok(list);
+            }
             Err(Some(error)) => {
                 let text: String = error.text().chars().take(300).collect();
-                return Err(session.spec.server_failure(&format!("{method}: {}", visible(&text))));
+                return Err(session
+                    .spec
+                    .server_failure(&format!("{method}: {}", visible(&text))));
             }
             Ok(None) | Err(None) => {
-                return Err(session.spec.server_failure(&format!("{method}: an empty answer")));
+                return Err(session
+                    .spec
+                    .server_failure(&format!("{method}: an empty answer")));
             }
         };
         let mut page = walk
@@ -303,7 +346,8 @@ async fn walk(session: &ServerSession, feature: Feature, limit: Duration) -> Res
                 "{noun}s that cannot be offered: {reasons}"
             );
         }
-        list.left_out.extend(page.reasons.iter().map(|why| session.redact(why)));
+        list.left_out
+            .extend(page.reasons.iter().map(|why| session.redact(why)));
         list.left_out.truncate(MAX_LEFT_OUT);
         list.definitions
             .extend(page.entries.iter().map(|entry| ServerDefinition {
@@ -328,7 +372,9 @@ fn check_needs_no_task(definition: Json<'_>) -> Result<(), String> {
         .get("execution")
         .and_then(|execution| execution.get("taskSupport"));
     match support.is_some_and(|support| support.is_string("required")) {
-        true => Err("it runs as a task only, and tasks of MCP 2025-11-25 are not relayed".to_owned()),
+        true => {
+            Err("it runs as a task only, and tasks of MCP 2025-11-25 are not relayed".to_owned())
+        }
         false => Ok(()),
     }
 }
@@ -340,7 +386,8 @@ fn leave_out(page: &mut ListPage<'_>, check: impl Fn(Json<'_>) -> Result<(), Str
         Err(why) => {
             page.left_out += 1;
             if page.reasons.len() < MAX_LEFT_OUT {
-                page.reasons.push(format!("{}: {why}", brief(&entry.name, 100)));
+                page.reasons
+                    .push(format!("{}: {why}", brief(&entry.name, 100)));
             }
             false
         }
@@ -348,6 +395,8 @@ fn leave_out(page: &mut ListPage<'_>, check: impl Fn(Json<'_>) -> Result<(), Str
 }
 
 fn is_not_found(error: Json<'_>) -> bool {
-    let code = error.get("code").and_then(|code| code.text().parse::<i64>().ok());
+    let code = error
+        .get("code")
+        .and_then(|code| code.text().parse::<i64>().ok());
     code == Some(METHOD_NOT_FOUND)
 }

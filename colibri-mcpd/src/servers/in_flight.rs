@@ -12,7 +12,8 @@ use super::elicitation::exclusive_slots::SlotHolder;
 use super::elicitation::suspension::EXPIRED;
 use super::forward;
 use super::session::{
-    CallFailure, MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd, SessionEvent,
+    CallFailure, MAX_UNREAD, OwnReply, PendingReply, ServerSession, ServerSessionState, SessionEnd,
+    SessionEvent,
 };
 use super::tap::Direction;
 use crate::relay::{Call, CallOutcome, CancelReason, ServerAnswer};
@@ -34,7 +35,9 @@ impl ServerSession {
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_about_task = call.method.map(Method::route) == Some(Route::Task);
         if let Err(failure) = self.record_responses(&call) {
-            self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
+            self.spec
+                .chain()
+                .finish(vec![(call, CallOutcome::Failed(failure))]);
             return Ok(());
         }
         let mut state = self.state();
@@ -44,16 +47,19 @@ impl ServerSession {
         let against = if self.outbox.queued() > MAX_UNREAD {
             Some("the server does not read its standard input")
         } else if !self.outbox.make_room(call.frame.len()) {
-            Some("the daemon has no room for the call: too much is queued for this server, or by its user")
+            Some(
+                "the daemon has no room for the call: too much is queued for this server, or by its user",
+            )
         } else {
             None
         };
         if let Some(against) = against {
             drop(state);
             let failure = Failure::new(Code::IntegrationUnavailable, against);
-            self.spec
-                .chain()
-                .finish(vec![(call, CallOutcome::Failed(failure.of_server(&*self.spec.id)))]);
+            self.spec.chain().finish(vec![(
+                call,
+                CallOutcome::Failed(failure.of_server(&*self.spec.id)),
+            )]);
             return Ok(());
         }
         let Some(number) = state.pending.reserve() else {
@@ -64,7 +70,9 @@ impl ServerSession {
         if !call.client.sent(&call.id, self.clone(), number) {
             state.pending.give_back(number);
             drop(state);
-            self.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]);
+            self.spec
+                .chain()
+                .finish(vec![(call, CallOutcome::Cancelled)]);
             return Ok(());
         }
         self.level_for(&mut state, &call);
@@ -74,10 +82,13 @@ impl ServerSession {
         // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
         let whole = || edits.apply(&call.frame).into();
         self.show(Direction::ToServer, whole, Some((number, &call)));
-        let own = (self.spec.entry.ssh()).and_then(|_| self.spec.chain().recorder.reference(call.number));
+        let own =
+            (self.spec.entry.ssh()).and_then(|_| self.spec.chain().recorder.reference(call.number));
         let queued = match own {
             // The other host's record names ours.
-            Some(own) => self.outbox.push(&own.put_in_request(&edits.apply(&call.frame))),
+            Some(own) => self
+                .outbox
+                .push(&own.put_in_request(&edits.apply(&call.frame))),
             None => self.outbox.push_edited(&call.frame, &edits),
         };
         if !queued {
@@ -89,9 +100,19 @@ impl ServerSession {
         }
         let deadline = now + self.spec.limits.call;
         // The time of a call that is made again, for what its server asked, began with its first time.
-        let again = call.resumes.as_ref().is_some_and(|resumed| resumed.rounds > 0);
+        let again = call
+            .resumes
+            .as_ref()
+            .is_some_and(|resumed| resumed.rounds > 0);
         let total = if again { call.entered } else { now } + self.spec.limits.total;
-        state.pending.put(number, PendingReply::Call { call, deadline, total });
+        state.pending.put(
+            number,
+            PendingReply::Call {
+                call,
+                deadline,
+                total,
+            },
+        );
         Ok(())
     }
 
@@ -112,7 +133,9 @@ impl ServerSession {
                 return Err(self.unavailable(end));
             }
             let Some(number) = state.pending.reserve() else {
-                return Err(self.spec.failure(Code::IntegrationUnavailable, "too much is in flight"));
+                return Err(self
+                    .spec
+                    .failure(Code::IntegrationUnavailable, "too much is in flight"));
             };
             self.push(&message(number));
             state.pending.put(
@@ -131,7 +154,9 @@ impl ServerSession {
                 ..failure
             }),
             Ok(outcome) => outcome,
-            Err(_) => Err(self.spec.failure(Code::ServerDied, "the server's process ended")),
+            Err(_) => Err(self
+                .spec
+                .failure(Code::ServerDied, "the server's process ended")),
         }
     }
 
@@ -145,7 +170,11 @@ impl ServerSession {
     }
 
     /// Takes out a call whose answer is not waited for any more: its server may still be at it.
-    pub(super) fn leave(&self, state: &mut ServerSessionState, number: u64) -> Option<PendingReply> {
+    pub(super) fn leave(
+        &self,
+        state: &mut ServerSessionState,
+        number: u64,
+    ) -> Option<PendingReply> {
         let pending = state.pending.remove(number)?;
         let whose = match &pending {
             PendingReply::Call { call, .. } => SlotHolder::of(call, self.may_ask.what),
@@ -180,10 +209,18 @@ impl ServerSession {
         }
         for number in late {
             match self.leave(&mut state, number) {
-                Some(PendingReply::Call { call, deadline, total }) => {
+                Some(PendingReply::Call {
+                    call,
+                    deadline,
+                    total,
+                }) => {
                     // A daemon that was stopped finds both passed: the one that came first ended the call.
                     let (code, limit, name) = if total <= deadline {
-                        (Code::TimeoutTotal, self.spec.limits.total, "total_timeout_ms")
+                        (
+                            Code::TimeoutTotal,
+                            self.spec.limits.total,
+                            "total_timeout_ms",
+                        )
                     } else {
                         (Code::TimeoutCall, self.spec.limits.call, "timeout_ms")
                     };
@@ -196,7 +233,9 @@ impl ServerSession {
                     given_up.push(held);
                 }
                 Some(PendingReply::Internal { answer, .. }) => {
-                    let _ = answer.send(Err(self.spec.failure(Code::TimeoutCall, "no answer in time")));
+                    let _ = answer.send(Err(self
+                        .spec
+                        .failure(Code::TimeoutCall, "no answer in time")));
                 }
                 None => {}
             }
@@ -217,7 +256,9 @@ impl ServerSession {
     /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
     pub(super) fn fail_all(self: &Arc<Self>, reason: &str, ours: Code) {
         let mut state = self.state();
-        state.ending.get_or_insert(SessionEnd::Broken(reason.to_owned()));
+        state
+            .ending
+            .get_or_insert(SessionEnd::Broken(reason.to_owned()));
         let pending = state.pending.take_all();
         state.asks.end();
         drop(state);
@@ -227,14 +268,20 @@ impl ServerSession {
                 PendingReply::Call { call, .. } => {
                     if let Err(call) = self.retry(call, FailureCause::Ours(Code::ServerDied)) {
                         let failure = failure(format!("the call was lost: {reason}"));
-                        self.spec.chain().finish(vec![(call, CallOutcome::Failed(failure))]);
+                        self.spec
+                            .chain()
+                            .finish(vec![(call, CallOutcome::Failed(failure))]);
                     }
                 }
                 PendingReply::Held(held) => {
-                    let lost = failure(format!("the call was lost while its client was asked: {reason}"));
+                    let lost = failure(format!(
+                        "the call was lost while its client was asked: {reason}"
+                    ));
                     self.end_held(*held, reason, Some(&lost));
                 }
-                PendingReply::Internal { answer, .. } => drop(answer.send(Err(self.spec.failure(ours, reason)))),
+                PendingReply::Internal { answer, .. } => {
+                    drop(answer.send(Err(self.spec.failure(ours, reason))))
+                }
             }
         }
     }
@@ -326,7 +373,10 @@ impl ServerSession {
                     match self.asked_back(&call, result) {
                         Ok(edits) => inspected.edits.append_at(0, edits),
                         Err(failure) => {
-                            return finished.push((call, CallOutcome::Failed(failure.of_server(&*self.spec.id))));
+                            return finished.push((
+                                call,
+                                CallOutcome::Failed(failure.of_server(&*self.spec.id)),
+                            ));
                         }
                     }
                 }
@@ -336,7 +386,8 @@ impl ServerSession {
                     && let Some(reported) = call.reported_failure(result)
                 {
                     let answers = call.target.description().answers();
-                    let wait = answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
+                    let wait =
+                        answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
                     match self.retry(
                         call,
                         CallFailure::Reported {
@@ -377,7 +428,12 @@ impl ServerSession {
     ///
     /// # Errors
     /// What is answered instead of the task.
-    fn task_edits(self: &Arc<Self>, call: &Call, result: Json<'_>, is_new: bool) -> Result<Edits, Failure> {
+    fn task_edits(
+        self: &Arc<Self>,
+        call: &Call,
+        result: Json<'_>,
+        is_new: bool,
+    ) -> Result<Edits, Failure> {
         let invalid = |why: String| self.spec.failure(Code::ServerAnswerInvalid, why);
         let task = UpstreamTask::read(result).map_err(|error| invalid(error.to_string()))?;
         if is_new {
@@ -416,7 +472,9 @@ impl ServerSession {
             }
             Err(most) => {
                 self.ask_without_answer(|number| upstream::cancel_task(number, &task.id));
-                let why = format!("{most} tasks of this user are open, which is the most; this one was cancelled");
+                let why = format!(
+                    "{most} tasks of this user are open, which is the most; this one was cancelled"
+                );
                 Err(self.spec.failure(Code::LimitUser, why))
             }
         }
@@ -456,10 +514,13 @@ impl ServerSession {
             return false;
         };
         let state = self.state();
-        let calls = state.pending.iter().filter_map(|(_, pending)| match pending {
-            PendingReply::Call { call, .. } => Some(call),
-            PendingReply::Held(_) | PendingReply::Internal { .. } => None,
-        });
+        let calls = state
+            .pending
+            .iter()
+            .filter_map(|(_, pending)| match pending {
+                PendingReply::Call { call, .. } => Some(call),
+                PendingReply::Held(_) | PendingReply::Internal { .. } => None,
+            });
         let calls: Vec<&Call> = calls.map(|call| &**call).collect();
         let mut uids = calls.iter().map(|call| call.client.caller.uid);
         let first = uids.next();
@@ -469,9 +530,14 @@ impl ServerSession {
         }
         let mut told: Vec<u64> = Vec::new();
         for call in calls {
-            let params = call.parts.params.clone().and_then(|at| Json::part(&call.frame, at));
+            let params = call
+                .parts
+                .params
+                .clone()
+                .and_then(|at| Json::part(&call.frame, at));
             // One that does not read gets nothing more than answers.
-            let may = call.client.outbox.over_since().is_none() && !told.contains(&call.client.connection);
+            let may = call.client.outbox.over_since().is_none()
+                && !told.contains(&call.client.connection);
             if may && extensions::share_unknown(params, capabilities) {
                 call.client.outbox.push(frame);
                 told.push(call.client.connection);
@@ -483,7 +549,8 @@ impl ServerSession {
     /// Passes progress on to the client whose call it is about, and restarts the call's clock.
     pub(super) fn progress(&self, frame: &Bytes, params: Option<Json<'_>>, number: u64) {
         let mut state = self.state();
-        let (Some(params), Some(PendingReply::Call { call, deadline, .. })) = (params, state.pending.get_mut(number))
+        let (Some(params), Some(PendingReply::Call { call, deadline, .. })) =
+            (params, state.pending.get_mut(number))
         else {
             return;
         };
@@ -506,7 +573,9 @@ impl ServerSession {
 
 /// The places of an answer's parts.
 fn spans(outcome: Result<Json<'_>, Json<'_>>) -> Result<Range<usize>, Range<usize>> {
-    outcome.map(|result| result.span()).map_err(|error| error.span())
+    outcome
+        .map(|result| result.span())
+        .map_err(|error| error.span())
 }
 
 impl CancelReason for ServerSession {
@@ -531,7 +600,10 @@ impl CancelReason for ServerSession {
         self.rest(&mut state);
         drop(state);
         match pending {
-            PendingReply::Call { call, .. } => self.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]),
+            PendingReply::Call { call, .. } => self
+                .spec
+                .chain()
+                .finish(vec![(call, CallOutcome::Cancelled)]),
             // Cancelled as it was about to be held.
             PendingReply::Held(held) => self.end_held(*held, "the call was cancelled", None),
             PendingReply::Internal { .. } => {}

@@ -106,12 +106,17 @@ impl Launch {
     ///
     /// # Errors
     /// Why there is no process.
-    pub(super) async fn in_time<T>(&self, work: impl Future<Output = Result<T, NotStarted>>) -> Result<T, NotStarted> {
+    pub(super) async fn in_time<T>(
+        &self,
+        work: impl Future<Output = Result<T, NotStarted>>,
+    ) -> Result<T, NotStarted> {
         let limit = self.spec.limits.start.as_millis();
         let late = |message: String| self.spec.failure(Code::TimeoutStart, message);
         match timeout_at(Instant::now() + self.spec.limits.start, work).await {
             // No call is lost with a process that has none yet.
-            Ok(Err(NotStarted::Failed(failure))) if matches!(failure.code, Code::ServerDied | Code::ServerFailed) => {
+            Ok(Err(NotStarted::Failed(failure)))
+                if matches!(failure.code, Code::ServerDied | Code::ServerFailed) =>
+            {
                 Err(self.spec.server_failure(&failure.message).into())
             }
             Ok(result) => result,
@@ -157,7 +162,10 @@ impl Launch {
         self.spec.context.process_started();
         let max_frame = self.spec.context.parts.max_frame;
         tokio::spawn(session.clone().run(spawned, faults, max_frame));
-        Ok(Opening { session, kept: false })
+        Ok(Opening {
+            session,
+            kept: false,
+        })
     }
 
     /// Has a process started. A start that is over a limit waits for its place behind those that wait already; the first
@@ -165,7 +173,13 @@ impl Launch {
     async fn spawned(&self, command: &StdioCommand) -> Result<SpawnedServer, NotStarted> {
         let spec = &self.spec;
         let waits_for = |why: Option<String>| *self.waits_for.lock() = why;
-        let spawn = async || match spec.context.parts.spawner.spawn(self.launch_spec(command)?).await {
+        let spawn = async || match spec
+            .context
+            .parts
+            .spawner
+            .spawn(self.launch_spec(command)?)
+            .await
+        {
             Err(error @ SpawnError::Limit { .. }) => {
                 waits_for(Some(error.to_string()));
                 Ok(None)
@@ -238,7 +252,8 @@ impl Launch {
     /// The process to start.
     fn launch_spec(&self, command: &StdioCommand) -> Result<LaunchSpec, Failure> {
         if command.jail.is_some() {
-            let session = session_id().map_err(|error| self.unstartable(format!("no session id: {error}")))?;
+            let session = session_id()
+                .map_err(|error| self.unstartable(format!("no session id: {error}")))?;
             return Ok(LaunchSpec::Jailed(JailConfig {
                 session,
                 server: self.spec.id.to_string(),
@@ -248,8 +263,8 @@ impl Launch {
         let arguments = match &command.ssh {
             None => command.args.clone(),
             Some(target) => {
-                let owner =
-                    ssh::key_owner(target, self.person).map_err(|error| self.unstartable(format!("{error:#}")))?;
+                let owner = ssh::key_owner(target, self.person)
+                    .map_err(|error| self.unstartable(format!("{error:#}")))?;
                 target.arguments(owner.as_deref())
             }
         };

@@ -32,7 +32,12 @@ const FLUSH: Duration = Duration::from_secs(1);
 impl ServerSession {
     /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
     /// answered, the process is gone when this returns, and the server is notified.
-    pub(super) async fn run(self: Arc<Self>, spawned: SpawnedServer, mut faults: Faults, max_frame: usize) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        spawned: SpawnedServer,
+        mut faults: Faults,
+        max_frame: usize,
+    ) {
         let SpawnedServer {
             stdin,
             stdout,
@@ -160,7 +165,8 @@ impl ServerSession {
             wrote = self.excerpt.get(&|text| self.redact(text));
         }
         let target = self.spec.entry.ssh().filter(|_| crashed);
-        let advice = target.and_then(|target| ssh::advice(target, status, wrote.as_deref().unwrap_or_default()));
+        let advice = target
+            .and_then(|target| ssh::advice(target, status, wrote.as_deref().unwrap_or_default()));
         let mut told = match &wrote {
             Some(words) => format!("{reason}; it wrote: {words}"),
             None => reason.clone(),
@@ -185,8 +191,15 @@ impl ServerSession {
         if !log.is_finished() {
             let _ = log.await;
         }
-        info!(server = &*self.spec.id, pid = self.pid, reason = told, "server ended");
-        self.notify(SessionEvent::Ended(crashed.then_some(Crash { reason, wrote })));
+        info!(
+            server = &*self.spec.id,
+            pid = self.pid,
+            reason = told,
+            "server ended"
+        );
+        self.notify(SessionEvent::Ended(
+            crashed.then_some(Crash { reason, wrote }),
+        ));
     }
 
     /// The reason to end now, if there is one. From then on no call is taken.
@@ -245,7 +258,11 @@ impl ServerSession {
         if has_much { aside(read) } else { read() }
     }
 
-    fn read_together<R: AsyncRead + Unpin>(self: &Arc<Self>, reader: &mut FrameReader<R>, tape: &mut Tape) {
+    fn read_together<R: AsyncRead + Unpin>(
+        self: &Arc<Self>,
+        reader: &mut FrameReader<R>,
+        tape: &mut Tape,
+    ) {
         let mut finished = Vec::new();
         while let Some(frame) = reader.pop() {
             match frame {
@@ -253,19 +270,30 @@ impl ServerSession {
                     self.show(Direction::FromServer, || line.clone(), None);
                     self.line(line, tape, &mut finished);
                 }
-                Frame::TooLong { length, id, request } => {
+                Frame::TooLong {
+                    length,
+                    id,
+                    request,
+                } => {
                     self.see(Direction::FromServer, Bytes::new(), length, None);
                     self.complain(&format!(
                         "a line of {length} bytes is over the limit and was passed over"
                     ));
                     if !request && let Some(id) = id.and_then(|id| id.parse().ok()) {
-                        let message = format!("the server's answer has {length} bytes, over the frame limit");
-                        self.refuse_answer(id, self.spec.failure(Code::FrameTooLong, message), &mut finished);
+                        let message =
+                            format!("the server's answer has {length} bytes, over the frame limit");
+                        self.refuse_answer(
+                            id,
+                            self.spec.failure(Code::FrameTooLong, message),
+                            &mut finished,
+                        );
                     }
                 }
                 Frame::Endless { length } => {
                     self.see(Direction::FromServer, Bytes::new(), length, None);
-                    self.broken(format!("it wrote a line of over {length} bytes that does not end"));
+                    self.broken(format!(
+                        "it wrote a line of over {length} bytes that does not end"
+                    ));
                     break;
                 }
             }
@@ -289,7 +317,12 @@ impl ServerSession {
         self.spec.chain().finish(std::mem::take(finished));
     }
 
-    fn line(self: &Arc<Self>, line: Bytes, tape: &mut Tape, finished: &mut Vec<(Box<Call>, CallOutcome)>) {
+    fn line(
+        self: &Arc<Self>,
+        line: Bytes,
+        tape: &mut Tape,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
+    ) {
         if line.first() == Some(&b'[') && self.version().has_batches() {
             match Json::parse(&line) {
                 Ok(batch) => {
@@ -305,7 +338,12 @@ impl ServerSession {
         self.message(line, tape, finished);
     }
 
-    fn message(self: &Arc<Self>, frame: Bytes, tape: &mut Tape, finished: &mut Vec<(Box<Call>, CallOutcome)>) {
+    fn message(
+        self: &Arc<Self>,
+        frame: Bytes,
+        tape: &mut Tape,
+        finished: &mut Vec<(Box<Call>, CallOutcome)>,
+    ) {
         let envelope = match Envelope::read(&frame, tape) {
             Ok(envelope) => envelope,
             Err(refusal) => {
@@ -314,7 +352,11 @@ impl ServerSession {
                     && let Some(number) = refusal.id.as_deref().and_then(|id| id.parse().ok())
                 {
                     let message = format!("the server's answer cannot be relayed: {refusal}");
-                    self.refuse_answer(number, self.spec.failure(Code::ServerAnswerInvalid, message), finished);
+                    self.refuse_answer(
+                        number,
+                        self.spec.failure(Code::ServerAnswerInvalid, message),
+                        finished,
+                    );
                 }
                 return;
             }
@@ -335,7 +377,9 @@ impl ServerSession {
                     return;
                 }
                 match notification {
-                    Some(ServerNotification::Progress { token }) => self.progress(&frame, params, token),
+                    Some(ServerNotification::Progress { token }) => {
+                        self.progress(&frame, params, token)
+                    }
                     Some(ServerNotification::ListChanged(feature)) => {
                         let mut changed = Features::from(feature);
                         if feature == Feature::Resource {
@@ -344,7 +388,10 @@ impl ServerSession {
                         self.notify(SessionEvent::ListsChanged(changed));
                     }
                     Some(ServerNotification::Message(level)) => {
-                        self.notify(SessionEvent::LogMessage { frame: &frame, level });
+                        self.notify(SessionEvent::LogMessage {
+                            frame: &frame,
+                            level,
+                        });
                         let text = params.map(|params| params.text()).unwrap_or_default();
                         debug!(
                             server = &*self.spec.id,
@@ -372,7 +419,9 @@ impl ServerSession {
                             self.task_told(number, &frame, params);
                         }
                     }
-                    None if method == extensions::CHANNEL => self.notify(SessionEvent::ChannelMessage(&frame)),
+                    None if method == extensions::CHANNEL => {
+                        self.notify(SessionEvent::ChannelMessage(&frame))
+                    }
                     None if self.notify_of_extension(&frame) => {}
                     None => debug!(
                         server = &*self.spec.id,
@@ -480,7 +529,10 @@ mod tests {
         );
         let registry = parse(br#"{"servers":{"s":{"command":"/s"}}}"#, "test").unwrap();
         let entry = registry.servers.into_values().next().unwrap().into();
-        let registered = RegisteredServer { entry, refusal: None };
+        let registered = RegisteredServer {
+            entry,
+            refusal: None,
+        };
         let known = (None, Arc::default());
         let (spec, _) = ServerSpecification::new("s", &registered, String::new(), known, &context);
         let spec = Arc::new(spec);
@@ -578,6 +630,9 @@ mod tests {
         let (id, _) = ask(&session);
         drop(session.state().pending.remove(id));
         answer(&session, &id.to_string());
-        assert_eq!((session.state().pending.len(), spec.metrics.counted().strays), (0, 1));
+        assert_eq!(
+            (session.state().pending.len(), spec.metrics.counted().strays),
+            (0, 1)
+        );
     }
 }

@@ -61,7 +61,11 @@ impl Catalogue {
 
     /// All that it offers.
     pub fn all(&self) -> impl Iterator<Item = (Feature, &ServerDefinition)> {
-        let of = |feature| self.of(feature).iter().map(move |definition| (feature, definition));
+        let of = |feature| {
+            self.of(feature)
+                .iter()
+                .map(move |definition| (feature, definition))
+        };
         Feature::ALL.into_iter().flat_map(of)
     }
 
@@ -148,7 +152,9 @@ impl Catalogue {
                 ],
                 asks: entry.asks,
                 version: Some(Version::parse(&entry.protocol_version)?),
-                instructions: entry.instructions.and_then(|text| String::from_utf8(text).ok()),
+                instructions: entry
+                    .instructions
+                    .and_then(|text| String::from_utf8(text).ok()),
                 capabilities: entry.capabilities.map(Bytes::from),
                 server_info: entry.server_info.map(Bytes::from),
             })
@@ -157,7 +163,10 @@ impl Catalogue {
 
     /// The capabilities that the server declares.
     pub fn can(&self) -> Capabilities {
-        let json = self.capabilities.as_ref().and_then(|raw| Json::part(raw, 0..raw.len()));
+        let json = self
+            .capabilities
+            .as_ref()
+            .and_then(|raw| Json::part(raw, 0..raw.len()));
         Capabilities::read(json)
     }
 }
@@ -186,7 +195,10 @@ mod tests {
             asks: true,
             version: Some(Version::V2025_11_25),
             lists: [
-                list(&[("b", r#"{"name":"b","inputSchema":{}}"#), ("a", r#"{"name":"a"}"#)]),
+                list(&[
+                    ("b", r#"{"name":"b","inputSchema":{}}"#),
+                    ("a", r#"{"name":"a"}"#),
+                ]),
                 list(&[("p", r#"{"name":"\u0070"}"#)]),
                 list(&[("file:///a", r#"{"uri":"file:///a","name":"a"}"#)]),
                 list(&[("file:///{a}", r#"{"uriTemplate":"file:///{a}","name":"a"}"#)]),
@@ -195,7 +207,9 @@ mod tests {
                     r#"{"uri":"skill://a/SKILL.md","resources":"dynamic"}"#,
                 )]),
             ],
-            capabilities: Some(Bytes::from_static(br#"{"resources":{"subscribe":true},"logging":{}}"#)),
+            capabilities: Some(Bytes::from_static(
+                br#"{"resources":{"subscribe":true},"logging":{}}"#,
+            )),
             server_info: Some(Bytes::from_static(br#"{"name":"s"}"#)),
             instructions: Some("Use it.".to_owned()),
         };

@@ -21,24 +21,41 @@ const MAX_QUEUED: usize = 1 << 20;
 impl ServerSession {
     /// Has a legacy server send what this call's client wants, before the call.
     pub(super) fn level_for(&self, state: &mut ServerSessionState, call: &Call) {
-        if state.says.can.channel && (call.client.session.only().is_some() || !self.spec.entry.prefix) {
+        if state.says.can.channel
+            && (call.client.session.only().is_some() || !self.spec.entry.prefix)
+        {
             let session = &call.client.session;
-            let outbox = session.stream().unwrap_or_else(|| call.client.outbox.clone());
+            let outbox = session
+                .stream()
+                .unwrap_or_else(|| call.client.outbox.clone());
             state.watching.channels.insert(session.number, outbox);
         }
         if let Some(level) = call.log_level() {
             let session = &call.client.session;
-            let stream = || session.stream().unwrap_or_else(|| call.client.outbox.clone());
+            let stream = || {
+                session
+                    .stream()
+                    .unwrap_or_else(|| call.client.outbox.clone())
+            };
             let stream = (!call.version.is_modern()).then(stream);
-            state.watching.levels.insert(session.number, (level, stream));
+            state
+                .watching
+                .levels
+                .insert(session.number, (level, stream));
             self.set_level(state);
         }
     }
 
     /// Sends a legacy server the least level that is wanted of it, if it is another one.
     fn set_level(&self, state: &mut ServerSessionState) {
-        let least = state.watching.levels.values().map(|(level, _)| *level).min();
-        let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern()) else {
+        let least = state
+            .watching
+            .levels
+            .values()
+            .map(|(level, _)| *level)
+            .min();
+        let (Some(level), true) = (least, state.says.can.logging && !state.version.is_modern())
+        else {
             return;
         };
         if state.watching.level == Some(level) {
@@ -56,7 +73,11 @@ impl ServerSession {
         let mut state = self.state();
         let stream = state.pending.iter().find_map(|(_, pending)| match pending {
             PendingReply::Call { call, .. } if call.client.session.number == session.number => {
-                Some(session.stream().unwrap_or_else(|| call.client.outbox.clone()))
+                Some(
+                    session
+                        .stream()
+                        .unwrap_or_else(|| call.client.outbox.clone()),
+                )
             }
             _ => None,
         });
@@ -66,7 +87,10 @@ impl ServerSession {
             .get(&session.number)
             .map(|(_, stream)| stream.clone());
         if let Some(stream) = known.or_else(|| stream.map(Some)) {
-            state.watching.levels.insert(session.number, (level, stream));
+            state
+                .watching
+                .levels
+                .insert(session.number, (level, stream));
             self.set_level(&mut state);
         }
     }
@@ -101,7 +125,9 @@ impl ServerSession {
             let client = &call.client;
             if call.wants_log(level)
                 && client.outbox.queued() < MAX_QUEUED
-                && told.iter().all(|other| other.connection != client.connection)
+                && told
+                    .iter()
+                    .all(|other| other.connection != client.connection)
             {
                 client.outbox.push(frame);
                 told.push(client);
@@ -109,7 +135,9 @@ impl ServerSession {
         }
         if state.pending.is_empty() {
             for (least, stream) in state.watching.levels.values() {
-                let stream = stream.as_ref().filter(|stream| stream.queued() < MAX_QUEUED);
+                let stream = stream
+                    .as_ref()
+                    .filter(|stream| stream.queued() < MAX_QUEUED);
                 if let Some(stream) = stream.filter(|_| level >= *least) {
                     stream.push(frame);
                 }

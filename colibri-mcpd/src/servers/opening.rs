@@ -25,7 +25,11 @@ impl HostedServer {
     ///
     /// # Errors
     /// Why there is none: the server is blocked, left alone for a while, or could not be started.
-    pub(super) async fn open(self: &Arc<Self>, key: ProcessKey, client: &Arc<Client>) -> StartResult {
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        client: &Arc<Client>,
+    ) -> StartResult {
         let (sender, receiver) = oneshot::channel();
         {
             let mut inner = self.inner();
@@ -39,10 +43,16 @@ impl HostedServer {
                 return Err(self.unavailable("it was removed from the registry").into());
             }
             match inner.slots.get_mut(&key) {
-                Some(ProcessSlot::Ready(session)) if session.is_open() => return Ok(session.clone()),
+                Some(ProcessSlot::Ready(session)) if session.is_open() => {
+                    return Ok(session.clone());
+                }
                 Some(ProcessSlot::Starting { waiting, .. }) => waiting.push(sender),
                 _ => {
-                    if let Some(health) = inner.health.get(&key.uid()).filter(|health| health.is_backing_off()) {
+                    if let Some(health) = inner
+                        .health
+                        .get(&key.uid())
+                        .filter(|health| health.is_backing_off())
+                    {
                         return Err(self.unavailable(health.left_alone()).into());
                     }
                     self.begin(&mut inner, key, client, vec![sender]);
@@ -115,10 +125,16 @@ impl HostedServer {
                 // It ended right after its handshake.
                 Ok(_) => {}
                 Err(NotStarted::NotNow(failure)) => {
-                    info!(server = &*self.spec.id, "could not be started now: {}", failure.message);
+                    info!(
+                        server = &*self.spec.id,
+                        "could not be started now: {}", failure.message
+                    );
                 }
                 Err(NotStarted::Failed(failure)) => {
-                    warn!(server = &*self.spec.id, "could not be started: {}", failure.message);
+                    warn!(
+                        server = &*self.spec.id,
+                        "could not be started: {}", failure.message
+                    );
                     let health = inner.health.entry(key.uid()).or_default();
                     health.failed(&failure.message, None, FailureCause::Ours(failure.code));
                     inner.discovery.failed();
@@ -144,7 +160,9 @@ impl HostedServer {
             }
             Err(_) => self.spec.context.learned(false),
         }
-        let opened = result.map_err(|error| error.saying(|why| format!("{} was not started: {why}", self.spec.id)));
+        let opened = result.map_err(|error| {
+            error.saying(|why| format!("{} was not started: {why}", self.spec.id))
+        });
         for waiting in waiting {
             // Who does not wait any more needs no answer.
             let _ = waiting.send(opened.clone());
@@ -173,12 +191,15 @@ impl HostedServer {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(wait)) => {
                     let (most, flag) = (limits.starts_per_user, "limits.starts_per_user");
-                    let limit =
-                        format!("the calls of this user have started {most} jailed servers in a minute ({flag})");
+                    let limit = format!(
+                        "the calls of this user have started {most} jailed servers in a minute ({flag})"
+                    );
                     (Instant::now() + wait, limit)
                 }
                 Err(running) => {
-                    let limit = format!("this user has {running} processes of it (limits.processes_per_user)");
+                    let limit = format!(
+                        "this user has {running} processes of it (limits.processes_per_user)"
+                    );
                     (until, limit)
                 }
             };
@@ -194,10 +215,19 @@ impl HostedServer {
     }
 
     /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
-    async fn process(self: &Arc<Self>, key: ProcessKey, client: Arc<Client>) -> Result<Arc<ServerSession>, NotStarted> {
+    async fn process(
+        self: &Arc<Self>,
+        key: ProcessKey,
+        client: Arc<Client>,
+    ) -> Result<Arc<ServerSession>, NotStarted> {
         let launch = Launch {
             spec: self.spec.clone(),
-            allowance: self.inner().allowances.entry(key.uid()).or_default().clone(),
+            allowance: self
+                .inner()
+                .allowances
+                .entry(key.uid())
+                .or_default()
+                .clone(),
             may_ask: ElicitationRights {
                 what: match key {
                     ProcessKey::All => Askable::NOTHING,

@@ -65,7 +65,11 @@ impl Definitions {
 
     /// The last list of the process.
     pub(super) fn said(&self) -> Option<Arc<Catalogue>> {
-        self.inner.lock().said.as_ref().map(|(said, _)| said.clone())
+        self.inner
+            .lock()
+            .said
+            .as_ref()
+            .map(|(said, _)| said.clone())
     }
 
     /// True if something of it is not as approved, but is in what another process said.
@@ -119,7 +123,10 @@ mod tests {
     fn a_process_gets_no_call_before_it_was_judged() {
         let definitions = Definitions::unread();
         let failure = definitions.against("s", Feature::Tool, "a").unwrap();
-        assert_eq!((failure.code, failure.server.as_deref()), (Code::PinChanged, Some("s")));
+        assert_eq!(
+            (failure.code, failure.server.as_deref()),
+            (Code::PinChanged, Some("s"))
+        );
         definitions.judged(Arc::default(), judgement(&[("a", true), ("b", false)]));
         assert!(definitions.against("s", Feature::Tool, "a").is_none());
         assert!(definitions.against("s", Feature::Tool, "b").is_some());
@@ -134,7 +141,10 @@ mod tests {
     #[test]
     fn a_change_while_they_are_read_is_not_lost() {
         let definitions = Definitions::unread();
-        let (tools, prompts) = (Features::from(Feature::Tool), Features::from(Feature::Prompt));
+        let (tools, prompts) = (
+            Features::from(Feature::Tool),
+            Features::from(Feature::Prompt),
+        );
         assert!(!definitions.changed(tools));
         assert!(!definitions.changed(prompts));
         assert_eq!(definitions.to_read(), tools | prompts);

@@ -62,5 +62,8 @@ impl ProcessSubscriptions {
 pub(super) fn as_error(error: Json<'_>) -> RpcError {
     let code = error.get("code").and_then(|code| code.text().parse().ok());
     let message = error.get("message").and_then(|message| message.as_str());
-    RpcError::new(code.unwrap_or(INTERNAL_ERROR), message.unwrap_or_default().into_owned())
+    RpcError::new(
+        code.unwrap_or(INTERNAL_ERROR),
+        message.unwrap_or_default().into_owned(),
+    )
 }

@@ -36,14 +36,21 @@ pub(super) struct RemoteAccess<'a> {
 /// # Errors
 /// A header that cannot be sent.
 pub(super) fn connect(reached: RemoteAccess<'_>) -> anyhow::Result<(SpawnedServer, Faults)> {
-    let url: Uri = reached.url.parse().map_err(|_| anyhow!("its url cannot be used"))?;
+    let url: Uri = reached
+        .url
+        .parse()
+        .map_err(|_| anyhow!("its url cannot be used"))?;
     let mut headers = HeaderMap::new();
     for (name, value) in &reached.headers {
         let name: HeaderName = name
             .parse()
             .map_err(|_| anyhow!("the header {name} has no legal name"))?;
         let mut value = HeaderValue::from_str(value.expose_secret().trim_end_matches(['\r', '\n']))
-            .map_err(|_| anyhow!("the value of the header {name} cannot be sent: it is to be printable ASCII"))?;
+            .map_err(|_| {
+                anyhow!(
+                    "the value of the header {name} cannot be sent: it is to be printable ASCII"
+                )
+            })?;
         value.set_sensitive(true);
         headers.insert(name, value);
     }

@@ -110,7 +110,10 @@ impl Health {
     pub(super) fn left_alone(&self) -> String {
         let why = self.whole_reason();
         match self.backing_off() {
-            Some(left) => format!("it failed and is left alone for {} ms more: {why}", left.as_millis()),
+            Some(left) => format!(
+                "it failed and is left alone for {} ms more: {why}",
+                left.as_millis()
+            ),
             None => format!("it failed: {why}"),
         }
     }
@@ -239,11 +242,15 @@ mod tests {
                 .collect();
             waits.sort_by(f64::total_cmp);
             assert!(
-                waits.iter().all(|wait| (base * 0.75..=base * 1.25).contains(wait)),
+                waits
+                    .iter()
+                    .all(|wait| (base * 0.75..=base * 1.25).contains(wait)),
                 "{attempt}: {waits:?}"
             );
             assert!(
-                waits.windows(2).all(|pair| pair[1] - pair[0] < base * 0.025),
+                waits
+                    .windows(2)
+                    .all(|pair| pair[1] - pair[0] < base * 0.025),
                 "{attempt}: {waits:?}"
             );
         }

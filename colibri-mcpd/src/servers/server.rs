@@ -60,7 +60,8 @@ impl HostedServer {
     ) -> HostedServer {
         let known = known.unwrap_or_default();
         let taps = old.map(|old| old.spec.taps.clone()).unwrap_or_default();
-        let (spec, blocked) = ServerSpecification::new(id, registered, executable, (known.version, taps), context);
+        let (spec, blocked) =
+            ServerSpecification::new(id, registered, executable, (known.version, taps), context);
         let spec = Arc::new(spec);
         HostedServer {
             offer: AdvertisedItems::new(&spec, known),
@@ -105,7 +106,12 @@ impl HostedServer {
     /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
     /// be called on a thread that serves clients.
     pub(crate) fn judge_again(&self) {
-        let sessions = || self.sessions().into_iter().map(|(_, session)| session).collect();
+        let sessions = || {
+            self.sessions()
+                .into_iter()
+                .map(|(_, session)| session)
+                .collect()
+        };
         self.offer.judge_again(sessions);
     }
 
@@ -176,7 +182,10 @@ impl HostedServer {
     pub fn restart(&self) -> usize {
         self.reset();
         let inner = self.inner();
-        let running: Vec<_> = inner.running().map(|(_, session)| session.clone()).collect();
+        let running: Vec<_> = inner
+            .running()
+            .map(|(_, session)| session.clone())
+            .collect();
         running
             .iter()
             .for_each(|session| session.end("an operator restarted it"));
@@ -191,7 +200,9 @@ impl HostedServer {
         }
         let is_its = |key: &ProcessKey| key.connection() == Some(connection);
         let ends = |slot: &ProcessSlot| slot.end("its client is gone");
-        self.inner().slots.retain(|key, slot| !is_its(key) || ends(slot));
+        self.inner()
+            .slots
+            .retain(|key, slot| !is_its(key) || ends(slot));
     }
 
     /// A client's roots are others now: its processes are told, as the client wrote it.
@@ -199,7 +210,9 @@ impl HostedServer {
         let (uid, session) = (client.caller.uid, client.session.number);
         let is_its = |key: ProcessKey| {
             let is_one_calls = matches!(key, ProcessKey::Call(..));
-            key.uid() == Some(uid) && !is_one_calls && key.connection().is_none_or(|of| of == session)
+            key.uid() == Some(uid)
+                && !is_one_calls
+                && key.connection().is_none_or(|of| of == session)
         };
         for (_, process) in self.sessions().into_iter().filter(|(key, _)| is_its(*key)) {
             process.roots_changed(client, frame);
@@ -214,7 +227,10 @@ impl HostedServer {
     /// Its processes.
     pub fn sessions(&self) -> Vec<(ProcessKey, Arc<ServerSession>)> {
         let inner = self.inner();
-        inner.running().map(|(key, session)| (key, session.clone())).collect()
+        inner
+            .running()
+            .map(|(key, session)| (key, session.clone()))
+            .collect()
     }
 
     /// True if a process runs or is being started.
@@ -231,7 +247,9 @@ impl HostedServer {
     pub fn state(&self, viewer: Viewer) -> (State, Option<String>, SystemTime) {
         let (state, reason, since) = self.inner().look(viewer, self.spec.isolation);
         match self.label_fault() {
-            Some(fault) if state != State::Blocked => (State::Blocked, Some(fault.to_string()), since),
+            Some(fault) if state != State::Blocked => {
+                (State::Blocked, Some(fault.to_string()), since)
+            }
             _ => (state, reason, since),
         }
     }

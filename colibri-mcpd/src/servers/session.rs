@@ -95,7 +95,8 @@ impl From<FailureCause> for CallFailure {
 }
 
 /// Handles the events of one session. Returns the call of [`SessionEvent::CallFailed`] if no attempt follows.
-pub(super) type SessionObserver = Arc<dyn Fn(&Arc<ServerSession>, SessionEvent<'_>) -> Option<Box<Call>> + Send + Sync>;
+pub(super) type SessionObserver =
+    Arc<dyn Fn(&Arc<ServerSession>, SessionEvent<'_>) -> Option<Box<Call>> + Send + Sync>;
 
 /// The server's report in its handshake.
 #[derive(Debug, Clone, Default)]
@@ -184,7 +185,9 @@ pub(super) enum PendingReply {
 impl PendingReply {
     pub(super) fn deadline(&self) -> Instant {
         match self {
-            PendingReply::Call { deadline, total, .. } => *deadline.min(total),
+            PendingReply::Call {
+                deadline, total, ..
+            } => *deadline.min(total),
             PendingReply::Held(held) => held.until,
             PendingReply::Internal { deadline, .. } => *deadline,
         }
@@ -256,7 +259,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// The call, if no attempt follows.
-    pub(super) fn retry(self: &Arc<Self>, call: Box<Call>, failure: impl Into<CallFailure>) -> Result<(), Box<Call>> {
+    pub(super) fn retry(
+        self: &Arc<Self>,
+        call: Box<Call>,
+        failure: impl Into<CallFailure>,
+    ) -> Result<(), Box<Call>> {
         let back = (self.observer)(self, SessionEvent::CallFailed(call, failure.into()));
         back.map_or(Ok(()), Err)
     }
@@ -300,7 +307,9 @@ impl ServerSession {
         self.state()
             .pending
             .iter()
-            .filter(|(_, pending)| matches!(pending, PendingReply::Call { .. } | PendingReply::Held(_)))
+            .filter(|(_, pending)| {
+                matches!(pending, PendingReply::Call { .. } | PendingReply::Held(_))
+            })
             .count()
     }
 
@@ -312,15 +321,23 @@ impl ServerSession {
     /// The calls in flight by our numbers, and whose they are.
     pub fn asked(&self) -> Vec<(u64, TapCaller)> {
         let state = self.state();
-        let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
-            PendingReply::Call { call, .. } => Some((number, TapCaller::of(call))),
-            PendingReply::Held(_) | PendingReply::Internal { .. } => None,
-        });
+        let calls = state
+            .pending
+            .iter()
+            .filter_map(|(number, pending)| match pending {
+                PendingReply::Call { call, .. } => Some((number, TapCaller::of(call))),
+                PendingReply::Held(_) | PendingReply::Internal { .. } => None,
+            });
         calls.collect()
     }
 
     /// Shows a frame to those who tap the server.
-    pub(super) fn show(&self, direction: Direction, frame: impl FnOnce() -> Bytes, call: Option<(u64, &Call)>) {
+    pub(super) fn show(
+        &self,
+        direction: Direction,
+        frame: impl FnOnce() -> Bytes,
+        call: Option<(u64, &Call)>,
+    ) {
         if self.spec.taps.is_watched() {
             let frame = frame();
             let length = frame.len() as u64;
@@ -328,7 +345,13 @@ impl ServerSession {
         }
     }
 
-    pub(super) fn see(&self, direction: Direction, frame: Bytes, length: u64, call: Option<(u64, &Call)>) {
+    pub(super) fn see(
+        &self,
+        direction: Direction,
+        frame: Bytes,
+        length: u64,
+        call: Option<(u64, &Call)>,
+    ) {
         self.spec.taps.see(TappedFrame {
             time: SystemTime::now(),
             direction,
@@ -342,7 +365,11 @@ impl ServerSession {
 
     /// Queues a message of our own. It is shown first: an answer must not seem to come before its question.
     pub(super) fn push(&self, message: &[u8]) {
-        self.show(Direction::ToServer, || Bytes::copy_from_slice(message), None);
+        self.show(
+            Direction::ToServer,
+            || Bytes::copy_from_slice(message),
+            None,
+        );
         self.outbox.push(message);
     }
 
@@ -386,7 +413,9 @@ impl ServerSession {
             reason,
             "ending a server that broke the rules"
         );
-        self.state().ending.get_or_insert(SessionEnd::Broken(reason));
+        self.state()
+            .ending
+            .get_or_insert(SessionEnd::Broken(reason));
         self.attention.notify_one();
     }
 

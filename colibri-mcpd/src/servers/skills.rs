@@ -32,7 +32,11 @@ impl HostedServer {
     ///
     /// # Errors
     /// There is no process, the server does not answer, or the entry is not as approved.
-    pub(crate) async fn skill(self: &Arc<Self>, client: &Arc<Client>, uri: &str) -> Result<SkillAnswer, Failure> {
+    pub(crate) async fn skill(
+        self: &Arc<Self>,
+        client: &Arc<Client>,
+        uri: &str,
+    ) -> Result<SkillAnswer, Failure> {
         let key = self.key(&client.caller, client.session.owner());
         let opened = timeout(self.spec.limits.start, self.open(key, client)).await;
         let late = || self.unavailable("it was not started in time (start_timeout_ms)");
@@ -53,11 +57,20 @@ impl HostedServer {
         let result = match answered.outcome() {
             Ok(Some(result)) => result,
             Err(Some(error)) => {
-                let why = error.get("message").and_then(|text| text.as_str()).unwrap_or_default();
+                let why = error
+                    .get("message")
+                    .and_then(|text| text.as_str())
+                    .unwrap_or_default();
                 let why: String = self.spec.redact(&why).chars().take(300).collect();
-                return Ok(SkillAnswer::None(RpcError::unknown("skill", uri, Some(&visible(&why)))));
+                return Ok(SkillAnswer::None(RpcError::unknown(
+                    "skill",
+                    uri,
+                    Some(&visible(&why)),
+                )));
             }
-            Ok(None) | Err(None) => return Err(self.spec.server_failure("skills/get: an empty answer")),
+            Ok(None) | Err(None) => {
+                return Err(self.spec.server_failure("skills/get: an empty answer"));
+            }
         };
         let entry = skills::read_entry(result, uri).map_err(|why| {
             self.spec
@@ -76,13 +89,25 @@ impl HostedServer {
     }
 
     /// Takes an entry over, unless it is known as it is.
-    async fn learn_skill(&self, session: &Arc<ServerSession>, uri: &str, raw: Bytes) -> Result<(), Failure> {
+    async fn learn_skill(
+        &self,
+        session: &Arc<ServerSession>,
+        uri: &str,
+        raw: Bytes,
+    ) -> Result<(), Failure> {
         let known = self.offer.catalogue();
         let listed = known.of(Feature::Skill);
-        if listed.iter().any(|skill| skill.name == uri && skill.raw == raw) {
+        if listed
+            .iter()
+            .any(|skill| skill.name == uri && skill.raw == raw)
+        {
             return Ok(());
         }
-        let mut definitions: Vec<_> = listed.iter().filter(|skill| skill.name != uri).cloned().collect();
+        let mut definitions: Vec<_> = listed
+            .iter()
+            .filter(|skill| skill.name != uri)
+            .cloned()
+            .collect();
         if definitions.len() >= MAX_SKILLS {
             return Err(self
                 .spec

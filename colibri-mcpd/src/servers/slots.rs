@@ -110,7 +110,15 @@ impl Slots {
     /// Begins the start of `of` if the user has fewer processes than this; else tells how many.
     pub(super) fn begin(&mut self, uid: u32, of: ProcessKey, most: usize) -> Result<(), usize> {
         let is_running = |(key, slot): (&ProcessKey, &ProcessSlot)| {
-            key.uid() == Some(uid) && *key != of && !matches!(slot, ProcessSlot::Starting { has_begun: false, .. })
+            key.uid() == Some(uid)
+                && *key != of
+                && !matches!(
+                    slot,
+                    ProcessSlot::Starting {
+                        has_begun: false,
+                        ..
+                    }
+                )
         };
         let running = self.slots.iter().filter(|slot| is_running(*slot)).count();
         if running >= most {
@@ -123,7 +131,11 @@ impl Slots {
     }
 
     /// The state of the server, the reason for it, and its beginning: as an operator sees it, or a user.
-    pub(super) fn look(&mut self, viewer: Viewer, isolation: Isolation) -> (State, Option<String>, SystemTime) {
+    pub(super) fn look(
+        &mut self,
+        viewer: Viewer,
+        isolation: Isolation,
+    ) -> (State, Option<String>, SystemTime) {
         let (state, reason) = self.state(viewer, isolation);
         if matches!(viewer, Viewer::Operator(_)) && self.shown.0 != state {
             self.shown = (state, SystemTime::now());
@@ -141,7 +153,12 @@ impl Slots {
             return (State::Blocked, Some(reason.clone()));
         }
         let any = |of: &dyn Fn(&ProcessKey) -> bool| {
-            let slots = || self.slots.iter().filter(|(key, _)| of(key)).map(|(_, slot)| slot);
+            let slots = || {
+                self.slots
+                    .iter()
+                    .filter(|(key, _)| of(key))
+                    .map(|(_, slot)| slot)
+            };
             let ready = slots().any(|slot| matches!(slot, ProcessSlot::Ready(_)));
             let state = if ready { State::Ready } else { State::Starting };
             slots().next().map(|_| state)

@@ -34,7 +34,10 @@ pub(super) fn key_owner(target: &SshTarget, uid: Option<u32>) -> anyhow::Result<
     let Some(uid) = uid else {
         bail!("the keys in {shown} are each one user's, and this process would be everybody's");
     };
-    let name = User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    let name = User::from_uid(Uid::from_raw(uid))
+        .ok()
+        .flatten()
+        .map(|user| user.name);
     let Some(name) = name.filter(|name| is_user_name(name)) else {
         bail!("the keys in {shown} go by user names, and uid {uid} has none that could be a file");
     };
@@ -50,7 +53,11 @@ pub(super) fn key_owner(target: &SshTarget, uid: Option<u32>) -> anyhow::Result<
 
 /// What to do about the end of ssh(1). Its words, and those of the other host, are in `wrote`: a host that lies there
 /// gets a wrong remedy shown for itself, and nothing else.
-pub(super) fn advice(target: &SshTarget, exit: Option<ServerExit>, wrote: &str) -> Option<SshAdvice> {
+pub(super) fn advice(
+    target: &SshTarget,
+    exit: Option<ServerExit>,
+    wrote: &str,
+) -> Option<SshAdvice> {
     let SshTarget { host, server, .. } = target;
     let has = |words: &str| wrote.contains(words);
     let lasting = |text: String| Some(SshAdvice { text, lasts: true });
@@ -69,7 +76,9 @@ pub(super) fn advice(target: &SshTarget, exit: Option<ServerExit>, wrote: &str) 
             "the key of {host} is not the one that is known: it was installed anew, or somebody is in between. Ask its \
              operator for the fingerprint, and only then replace its line in known_hosts (ssh-keygen -R {host})"
         )),
-        ServerExit::Status(SSH_FAILED) if has("Host key verification failed") || has("host key is known") => {
+        ServerExit::Status(SSH_FAILED)
+            if has("Host key verification failed") || has("host key is known") =>
+        {
             lasting(format!(
                 "the key of {host} is not known here, and nobody is asked: compare its fingerprint, then add it to \
                  known_hosts of this daemon's user (ssh-keyscan {host})"
@@ -79,7 +88,9 @@ pub(super) fn advice(target: &SshTarget, exit: Option<ServerExit>, wrote: &str) 
             "{host} takes none of the keys shown (passwords are never asked for): add the public key to authorized_keys \
              there, with command=\"colibri-mcp ssh-gate {server}\",restrict before it"
         )),
-        ServerExit::Status(SSH_FAILED) if has("Bad owner or permissions") || has("Bad configuration") => {
+        ServerExit::Status(SSH_FAILED)
+            if has("Bad owner or permissions") || has("Bad configuration") =>
+        {
             lasting("put right the file of ssh_config(5) that is named".to_owned())
         }
         ServerExit::Status(SSH_FAILED) => passing(format!(
@@ -142,12 +153,26 @@ mod tests {
                 false,
             ),
             (255, "", "ssh build1", false),
-            (127, "sh: 1: colibri-mcp: not found", "install it there", true),
+            (
+                127,
+                "sh: 1: colibri-mcp: not found",
+                "install it there",
+                true,
+            ),
             (77, "this SSH key may only", "server git", true),
-            (69, "colibri-mcpd is not running", "start colibri-mcpd on build1", false),
+            (
+                69,
+                "colibri-mcpd is not running",
+                "start colibri-mcpd on build1",
+                false,
+            ),
         ] {
             let advice = advice(&target(None), Some(ServerExit::Status(status)), wrote).unwrap();
-            assert!(advice.text.contains(remedy), "{status} {wrote}: {}", advice.text);
+            assert!(
+                advice.text.contains(remedy),
+                "{status} {wrote}: {}",
+                advice.text
+            );
             assert_eq!(advice.lasts, lasts, "{wrote}");
         }
         assert!(advice(&target(None), Some(ServerExit::Status(0)), "").is_none());

@@ -20,11 +20,18 @@ pub enum ProcessKey {
 
 impl ProcessKey {
     /// The one for a user's call in a session, if it is in one; `number` is the call's, where each has its own.
-    pub fn of(isolation: Isolation, uid: u32, session: Option<u64>, number: impl FnOnce() -> u64) -> ProcessKey {
+    pub fn of(
+        isolation: Isolation,
+        uid: u32,
+        session: Option<u64>,
+        number: impl FnOnce() -> u64,
+    ) -> ProcessKey {
         match isolation {
             Isolation::Shared => ProcessKey::All,
             Isolation::User => ProcessKey::Uid(uid),
-            Isolation::Client => session.map_or(ProcessKey::Uid(uid), |session| ProcessKey::Connection(uid, session)),
+            Isolation::Client => session.map_or(ProcessKey::Uid(uid), |session| {
+                ProcessKey::Connection(uid, session)
+            }),
             Isolation::Call => ProcessKey::Call(uid, number()),
         }
     }
@@ -48,8 +55,13 @@ impl ProcessKey {
     /// The connection whose it is alone.
     pub fn connection(self) -> Option<u64> {
         match self {
-            ProcessKey::Connection(_, connection) | ProcessKey::Beside(_, Some(connection), _) => Some(connection),
-            ProcessKey::All | ProcessKey::Uid(_) | ProcessKey::Beside(_, None, _) | ProcessKey::Call(..) => None,
+            ProcessKey::Connection(_, connection) | ProcessKey::Beside(_, Some(connection), _) => {
+                Some(connection)
+            }
+            ProcessKey::All
+            | ProcessKey::Uid(_)
+            | ProcessKey::Beside(_, None, _)
+            | ProcessKey::Call(..) => None,
         }
     }
 
@@ -67,7 +79,9 @@ impl ProcessKey {
     pub fn beside(self, number: usize) -> ProcessKey {
         match self {
             ProcessKey::Uid(uid) if number > 0 => ProcessKey::Beside(uid, None, number),
-            ProcessKey::Connection(uid, connection) if number > 0 => ProcessKey::Beside(uid, Some(connection), number),
+            ProcessKey::Connection(uid, connection) if number > 0 => {
+                ProcessKey::Beside(uid, Some(connection), number)
+            }
             key => key,
         }
     }

@@ -114,7 +114,9 @@ fn first_of(text: &str) -> &str {
 /// The last bytes of a text that are shown, without a cut character.
 fn last_of(text: &str) -> &str {
     let mut starts = text.len().saturating_sub(MAX_END)..=text.len();
-    starts.find_map(|start| text.get(start..)).unwrap_or_default()
+    starts
+        .find_map(|start| text.get(start..))
+        .unwrap_or_default()
 }
 
 impl StderrExcerpt {
@@ -245,7 +247,10 @@ impl Stderr {
             left_out.bytes += length;
             left_out.since.get_or_insert_with(Instant::now);
         }
-        if left_out.since.is_some_and(|since| since.elapsed() >= PERIOD) {
+        if left_out
+            .since
+            .is_some_and(|since| since.elapsed() >= PERIOD)
+        {
             self.tell(left_out);
         }
         may
@@ -276,13 +281,17 @@ mod tests {
         let lines = (0..10_000).filter(|_| allowance.take(10)).count();
         assert_eq!(lines, MAX_LINES as usize);
         tokio::time::advance(PERIOD).await;
-        let lines = (0..10_000).filter(|_| allowance.take(MAX_BYTES / 4)).count();
+        let lines = (0..10_000)
+            .filter(|_| allowance.take(MAX_BYTES / 4))
+            .count();
         assert_eq!(lines, 4);
     }
 
     fn of<'a>(lines: impl IntoIterator<Item = &'a str>) -> StderrExcerpt {
         let excerpt = StderrExcerpt::default();
-        lines.into_iter().for_each(|line| excerpt.add(line.as_bytes()));
+        lines
+            .into_iter()
+            .for_each(|line| excerpt.add(line.as_bytes()));
         excerpt
     }
 
@@ -293,7 +302,10 @@ mod tests {
     #[test]
     fn beginning_and_end_are_stored_and_can_be_withheld() {
         assert_eq!(of([]).get(&plain), None);
-        assert_eq!(of(["", "a\u{1b}b", ""]).get(&plain).unwrap(), "\\na\\u{1b}b");
+        assert_eq!(
+            of(["", "a\u{1b}b", ""]).get(&plain).unwrap(),
+            "\\na\\u{1b}b"
+        );
         // A traceback: its reason is its last line.
         let frame = format!("  File \"x.py\", line 7, in {}", "f".repeat(60));
         let mut lines = vec!["Traceback (most recent call last):"];
@@ -327,7 +339,10 @@ mod tests {
         for filling in 0..600 {
             let long = format!("{}hunter2-hunter2", "x".repeat(filling));
             let text = of([&*long, &long, "y"]).get(&redact).unwrap();
-            assert!(!text.contains("hunter") && text.ends_with('y'), "{filling}: {text}");
+            assert!(
+                !text.contains("hunter") && text.ends_with('y'),
+                "{filling}: {text}"
+            );
         }
         // Cut between characters.
         for shift in 0..4 {

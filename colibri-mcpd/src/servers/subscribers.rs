@@ -53,7 +53,10 @@ struct SubscriberState {
 impl Subscriber {
     /// One who is told at once. `None`: the daemon has no room for another.
     pub(super) fn of_session(client: Arc<Client>, shown: (&str, bool)) -> Option<Arc<Subscriber>> {
-        let outbox = client.session.stream().unwrap_or_else(|| client.outbox.clone());
+        let outbox = client
+            .session
+            .stream()
+            .unwrap_or_else(|| client.outbox.clone());
         // The URI stands here, with the session, and with the process.
         let held = 3 * shown.0.len() + size_of::<Subscriber>();
         let has_room = outbox.hold(held);
@@ -61,7 +64,11 @@ impl Subscriber {
     }
 
     /// One who listens, and is told nothing before [`Subscriber::open`]. Its request is in the budget.
-    pub fn listening(client: &Arc<Client>, subscription: &str, shown: (&str, bool)) -> Arc<Subscriber> {
+    pub fn listening(
+        client: &Arc<Client>,
+        subscription: &str,
+        shown: (&str, bool),
+    ) -> Arc<Subscriber> {
         let to = (client.clone(), client.outbox.clone());
         Subscriber::new(to, Some(subscription.into()), shown, (false, 0))
     }
@@ -98,7 +105,8 @@ impl Subscriber {
     }
 
     fn say(&self) {
-        self.outbox.push(&updated(&self.shown, self.subscription.as_deref()));
+        self.outbox
+            .push(&updated(&self.shown, self.subscription.as_deref()));
     }
 
     /// Notifies of an update in the server's own words, with these edits.
@@ -193,7 +201,8 @@ impl Subscriptions {
     pub(super) fn changed(&self, key: ProcessKey, changing: Arc<tokio::sync::Mutex<()>>) {
         let mut wanted = self.wanted.lock();
         drop(changing);
-        let is_over = |of: &DesiredSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
+        let is_over =
+            |of: &DesiredSubscriptions| of.uris.is_empty() && Arc::strong_count(&of.changing) == 1;
         if wanted.get(&key).is_some_and(is_over) {
             wanted.remove(&key);
         }
@@ -202,7 +211,10 @@ impl Subscriptions {
     /// Whoever is subscribed to something of it.
     pub(super) fn all(&self, key: ProcessKey) -> Vec<Arc<Subscriber>> {
         let wanted = self.wanted.lock();
-        let subscribers = wanted.get(&key).into_iter().flat_map(|of| of.uris.values().flatten());
+        let subscribers = wanted
+            .get(&key)
+            .into_iter()
+            .flat_map(|of| of.uris.values().flatten());
         subscribers.cloned().collect()
     }
 
@@ -214,7 +226,9 @@ impl Subscriptions {
 
     fn remove(&self, key: ProcessKey, uri: &str, subscriber: &Arc<Subscriber>) {
         let mut wanted = self.wanted.lock();
-        let Some(of) = wanted.get_mut(&key) else { return };
+        let Some(of) = wanted.get_mut(&key) else {
+            return;
+        };
         if let Some(subscribers) = of.uris.get_mut(uri) {
             subscribers.retain(|other| !Arc::ptr_eq(other, subscriber));
             if subscribers.is_empty() {
@@ -264,8 +278,14 @@ struct Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.subscriptions.remove(self.key, &self.uri, &self.subscriber);
-        let server = self.subscriptions.server.lock().as_ref().and_then(Weak::upgrade);
+        self.subscriptions
+            .remove(self.key, &self.uri, &self.subscriber);
+        let server = self
+            .subscriptions
+            .server
+            .lock()
+            .as_ref()
+            .and_then(Weak::upgrade);
         if let Some(server) = server {
             server.wants_less(self.key);
         }
@@ -337,7 +357,10 @@ mod tests {
         drop((second, other));
         assert_eq!((concerned("f:/a"), subscriptions.uris(key).len()), (0, 0));
         assert_eq!(*lost.0.lock(), [key; 3]);
-        assert!(subscriptions.wanted.lock().is_empty(), "nothing is kept of who is gone");
+        assert!(
+            subscriptions.wanted.lock().is_empty(),
+            "nothing is kept of who is gone"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -364,6 +387,9 @@ mod tests {
         subscriber.tell(None);
         assert_eq!(client.outbox.queued(), 0);
         subscriber.open();
-        assert_eq!(client.outbox.queued(), updated("f:a", Some("\"s\"")).len() + 1);
+        assert_eq!(
+            client.outbox.queued(),
+            updated("f:a", Some("\"s\"")).len() + 1
+        );
     }
 }

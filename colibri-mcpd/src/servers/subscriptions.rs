@@ -58,7 +58,10 @@ impl ServerSession {
     }
 
     /// Subscribes to this at a modern server, in place of the subscription before.
-    fn listen(&self, filter: SubscriptionFilter) -> Option<oneshot::Receiver<Result<SubscriptionFilter, RpcError>>> {
+    fn listen(
+        &self,
+        filter: SubscriptionFilter,
+    ) -> Option<oneshot::Receiver<Result<SubscriptionFilter, RpcError>>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         let number = state.pending.reserve()?;
@@ -66,7 +69,10 @@ impl ServerSession {
         state.pending.give_back(number);
         if let Some((before, _)) = state.watching.listening.replace((number, filter)) {
             // Only now: nothing is missed meanwhile.
-            self.push(&upstream::cancelled(before, "another subscription takes its place"));
+            self.push(&upstream::cancelled(
+                before,
+                "another subscription takes its place",
+            ));
         }
         state.watching.acknowledged = Some(sender);
         Some(receiver)
@@ -76,7 +82,10 @@ impl ServerSession {
     pub(super) fn acknowledged(&self, number: u64, honoured: SubscriptionFilter) {
         let mut state = self.state();
         let watching = &mut state.watching;
-        if watching.listening.as_ref().is_some_and(|(of, _)| *of == number)
+        if watching
+            .listening
+            .as_ref()
+            .is_some_and(|(of, _)| *of == number)
             && let Some(waiting) = watching.acknowledged.take()
         {
             let _ = waiting.send(Ok(honoured));
@@ -105,14 +114,16 @@ impl HostedServer {
         subscriber: Arc<Subscriber>,
     ) -> Result<SubscriptionGuard, SubscriptionRefusal> {
         let cannot = |why: &str| {
-            let failure =
-                Failure::new(Code::NotSupportedYet, format!("{} {why}", self.spec.id)).of_server(&*self.spec.id);
+            let failure = Failure::new(Code::NotSupportedYet, format!("{} {why}", self.spec.id))
+                .of_server(&*self.spec.id);
             Err(SubscriptionRefusal::Failed(
                 failure.advising("read the resource again when it is needed"),
             ))
         };
         if matches!(key, ProcessKey::Call(..)) {
-            return cannot("has a process for each call (isolation), so there is none that could tell of updates");
+            return cannot(
+                "has a process for each call (isolation), so there is none that could tell of updates",
+            );
         }
         let opened = self.open(key, &subscriber.client).await;
         let session = opened.map_err(|error| SubscriptionRefusal::Failed(error.failure()))?;
@@ -155,19 +166,24 @@ impl HostedServer {
     ) -> BTreeMap<Box<str>, SubscriptionRefusal> {
         for uri in have.difference(wanted) {
             session.state().watching.uris.remove(uri);
-            session.ask_without_answer(|number| upstream::subscribe(number, Method::ResourcesUnsubscribe, uri));
+            session.ask_without_answer(|number| {
+                upstream::subscribe(number, Method::ResourcesUnsubscribe, uri)
+            });
         }
         let mut refused = BTreeMap::new();
         for uri in wanted.difference(have) {
             let ask = |number| upstream::subscribe(number, Method::ResourcesSubscribe, uri);
             // From now on: an update may come before the answer, and is not idle either.
             session.state().watching.uris.insert(uri.clone());
-            let why = match session.ask(ask, self.spec.limits.call, Code::TimeoutCall).await {
+            let why = match session
+                .ask(ask, self.spec.limits.call, Code::TimeoutCall)
+                .await
+            {
                 Ok(answered) => match answered.outcome() {
                     Ok(_) => continue,
-                    Err(error) => {
-                        SubscriptionRefusal::ByServer(error.map_or_else(|| RpcError::new(INTERNAL_ERROR, ""), as_error))
-                    }
+                    Err(error) => SubscriptionRefusal::ByServer(
+                        error.map_or_else(|| RpcError::new(INTERNAL_ERROR, ""), as_error),
+                    ),
                 },
                 Err(failure) => SubscriptionRefusal::Failed(failure),
             };
@@ -189,17 +205,23 @@ impl HostedServer {
         let is_same = {
             let state = session.state();
             let before = state.watching.listening.as_ref();
-            before.map_or(filter.is_empty(), |(_, before)| *before == filter) && state.watching.uris == wanted
+            before.map_or(filter.is_empty(), |(_, before)| *before == filter)
+                && state.watching.uris == wanted
         };
         if is_same {
             return BTreeMap::new();
         }
         let unavailable = |why: &str| {
-            let failure = Failure::new(Code::IntegrationUnavailable, format!("{}: {why}", self.spec.id));
+            let failure = Failure::new(
+                Code::IntegrationUnavailable,
+                format!("{}: {why}", self.spec.id),
+            );
             failure.of_server(&*self.spec.id)
         };
         let acknowledged = match session.listen(filter) {
-            Some(acknowledged) => timeout(self.spec.limits.call, acknowledged).await.map(Result::ok),
+            Some(acknowledged) => timeout(self.spec.limits.call, acknowledged)
+                .await
+                .map(Result::ok),
             None => Ok(None),
         };
         let (honoured, why) = match acknowledged {
@@ -207,19 +229,31 @@ impl HostedServer {
             Ok(Some(Err(error))) => (Vec::new(), Some(SubscriptionRefusal::ByServer(error))),
             Ok(None) => (
                 Vec::new(),
-                Some(SubscriptionRefusal::Failed(unavailable("its process ended"))),
+                Some(SubscriptionRefusal::Failed(unavailable(
+                    "its process ended",
+                ))),
             ),
             Err(_) => {
                 let why = "it did not acknowledge the subscription in time";
-                (Vec::new(), Some(SubscriptionRefusal::Failed(unavailable(why))))
+                (
+                    Vec::new(),
+                    Some(SubscriptionRefusal::Failed(unavailable(why))),
+                )
             }
         };
-        let honoured: BTreeSet<Box<str>> = honoured.into_iter().map(String::into_boxed_str).collect();
+        let honoured: BTreeSet<Box<str>> =
+            honoured.into_iter().map(String::into_boxed_str).collect();
         let refused = wanted.difference(&honoured).map(|uri| {
             let refused = match &why {
-                Some(SubscriptionRefusal::ByServer(error)) => SubscriptionRefusal::ByServer(error.clone()),
-                Some(SubscriptionRefusal::Failed(failure)) => SubscriptionRefusal::Failed(failure.clone()),
-                None => SubscriptionRefusal::Failed(unavailable("it does not honour a subscription to this resource")),
+                Some(SubscriptionRefusal::ByServer(error)) => {
+                    SubscriptionRefusal::ByServer(error.clone())
+                }
+                Some(SubscriptionRefusal::Failed(failure)) => {
+                    SubscriptionRefusal::Failed(failure.clone())
+                }
+                None => SubscriptionRefusal::Failed(unavailable(
+                    "it does not honour a subscription to this resource",
+                )),
             };
             (uri.clone(), refused)
         });
@@ -305,7 +339,11 @@ impl HostedServer {
     pub(super) fn subscription(self: &Arc<Self>, call: Box<Call>) {
         let chain = self.spec.context.parts.chain.clone();
         let session = call.client.session.clone();
-        let shown = call.parts.name.clone().and_then(|at| Json::part(&call.frame, at));
+        let shown = call
+            .parts
+            .name
+            .clone()
+            .and_then(|at| Json::part(&call.frame, at));
         let shown = shown
             .and_then(|uri| Some(uri.as_str()?.into_owned()))
             .unwrap_or_default();
@@ -315,8 +353,13 @@ impl HostedServer {
             return chain.finish(vec![(call, done())]);
         }
         if shown.len() > URI_LIMIT || session.subscribed() >= URIS_LIMIT {
-            let why = format!("a client can subscribe to {URIS_LIMIT} resources, whose URIs have {URI_LIMIT} bytes");
-            return chain.finish(vec![(call, CallOutcome::error(RpcError::invalid_params(why)))]);
+            let why = format!(
+                "a client can subscribe to {URIS_LIMIT} resources, whose URIs have {URI_LIMIT} bytes"
+            );
+            return chain.finish(vec![(
+                call,
+                CallOutcome::error(RpcError::invalid_params(why)),
+            )]);
         }
         let own = call
             .target
@@ -325,8 +368,12 @@ impl HostedServer {
             .as_deref()
             .map_or_else(|| shown.clone(), str::to_owned);
         let key = self.key(&call.client.caller, session.owner());
-        let Some(subscriber) = Subscriber::of_session(call.client.clone(), (&shown, shown != own)) else {
-            let failure = Failure::new(Code::DaemonBusy, "the daemon has no room for another subscription");
+        let Some(subscriber) = Subscriber::of_session(call.client.clone(), (&shown, shown != own))
+        else {
+            let failure = Failure::new(
+                Code::DaemonBusy,
+                "the daemon has no room for another subscription",
+            );
             return chain.finish(vec![(call, CallOutcome::Failed(failure))]);
         };
         let held = SuspendedCall::hold(&chain, call);

@@ -16,7 +16,9 @@ use super::session::{CallFailure, Crash, ServerSession, SessionEvent, SessionObs
 use super::slots::ProcessSlot;
 use super::state::ProcessKey;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
-use colibri_protocol::{AttemptFailure, Code, FailureCause, FailureClass, Feature, Features, Method};
+use colibri_protocol::{
+    AttemptFailure, Code, FailureCause, FailureClass, Feature, Features, Method,
+};
 
 /// The longest time for a burst of changes to a server's tools before they are read.
 const SETTLE: Duration = Duration::from_millis(200);
@@ -31,7 +33,8 @@ impl HostedServer {
         let server = self.clone();
         tokio::spawn(async move {
             while !features.is_empty() && session.is_open() {
-                let said = handshake::read_again(&session, features, server.spec.limits.start).await;
+                let said =
+                    handshake::read_again(&session, features, server.spec.limits.start).await;
                 if server.offer.learned(&session, said).await.is_err() {
                     return;
                 }
@@ -59,17 +62,27 @@ impl HostedServer {
         let inner = self.inner();
         let mut of_users = BTreeMap::<u32, Vec<&Arc<ServerSession>>>::new();
         for (key, session) in inner.running() {
-            of_users.entry(key.uid().unwrap_or(uid)).or_default().push(session);
+            of_users
+                .entry(key.uid().unwrap_or(uid))
+                .or_default()
+                .push(session);
         }
         // One at a time, and only for a user who has none.
-        if of_users.contains_key(&uid) || of_users.values().flatten().any(|session| !session.is_open()) {
+        if of_users.contains_key(&uid)
+            || of_users
+                .values()
+                .flatten()
+                .any(|session| !session.is_open())
+        {
             return;
         }
         let most = of_users
             .values()
             .filter(|own| own.len() > 1)
             .max_by_key(|own| own.len());
-        if let Some(session) = most.and_then(|own| own.iter().min_by_key(|session| session.in_flight())) {
+        if let Some(session) =
+            most.and_then(|own| own.iter().min_by_key(|session| session.in_flight()))
+        {
             session.drain();
         }
     }
@@ -87,18 +100,26 @@ impl Supervision {
     fn handle(&self, session: &Arc<ServerSession>, event: SessionEvent<'_>) -> Option<Box<Call>> {
         match event {
             SessionEvent::ListsChanged(changed) => self.lists_changed(session, changed),
-            SessionEvent::ResourceUpdated { frame, params, uri } => self.server.updated(self.key, frame, params, uri),
+            SessionEvent::ResourceUpdated { frame, params, uri } => {
+                self.server.updated(self.key, frame, params, uri)
+            }
             // Nobody knows about whose calls a process of several users writes.
-            SessionEvent::LogMessage { frame, level } if self.key.uid().is_some() => session.log_message(frame, level),
+            SessionEvent::LogMessage { frame, level } if self.key.uid().is_some() => {
+                session.log_message(frame, level)
+            }
             // A process of several users: nothing says whose it is.
-            SessionEvent::ChannelMessage(frame) if self.key.uid().is_some() => session.channel_message(frame),
+            SessionEvent::ChannelMessage(frame) if self.key.uid().is_some() => {
+                session.channel_message(frame)
+            }
             SessionEvent::LogMessage { .. } | SessionEvent::ChannelMessage(_) => {}
             SessionEvent::ElicitationRequest => self.server.offer.seen_to_ask(),
             SessionEvent::SubscriptionEnded => self.server.listen_again(self.key, session),
             SessionEvent::Answered { given_up } => self.answered(given_up),
             SessionEvent::Ended(crash) => self.ended(session, crash),
             SessionEvent::InputComplete(call) => self.server.send(call),
-            SessionEvent::CallFailed(call, failure) => return self.retry(session, call, failure).err(),
+            SessionEvent::CallFailed(call, failure) => {
+                return self.retry(session, call, failure).err();
+            }
         }
         None
     }
@@ -107,7 +128,12 @@ impl Supervision {
     ///
     /// # Errors
     /// The call, if no attempt follows.
-    fn retry(&self, session: &Arc<ServerSession>, mut call: Box<Call>, failure: CallFailure) -> Result<(), Box<Call>> {
+    fn retry(
+        &self,
+        session: &Arc<ServerSession>,
+        mut call: Box<Call>,
+        failure: CallFailure,
+    ) -> Result<(), Box<Call>> {
         if self.server.is_over() {
             return Err(call);
         }
@@ -121,7 +147,8 @@ impl Supervision {
             }
             CallFailure::Unsent { cause, after } => {
                 let wait = after.unwrap_or_else(|| self.wait_after(&call));
-                let left = (call.entered + self.server.spec.limits.call).saturating_duration_since(Instant::now());
+                let left = (call.entered + self.server.spec.limits.call)
+                    .saturating_duration_since(Instant::now());
                 let has_attempts = call.attempt < self.server.spec.entry.attempts && wait < left;
                 // A session that the server forgot is no failure of it: the next attempt opens another.
                 let is_forgotten = has_attempts && wait.is_zero();
@@ -155,13 +182,19 @@ impl Supervision {
         // A call that only reads is made again where the process was lost, or the server failed. An error that a server
         // answers is its answer, and a time-out is reported at once: each further attempt would take seconds, and its
         // progress would be reported twice.
-        let is_lost = matches!(cause, FailureCause::Ours(Code::ServerDied | Code::ServerFailed));
-        if call.method != Some(Method::ToolsCall) && !is_lost || !call.target.description().is_idempotent {
+        let is_lost = matches!(
+            cause,
+            FailureCause::Ours(Code::ServerDied | Code::ServerFailed)
+        );
+        if call.method != Some(Method::ToolsCall) && !is_lost
+            || !call.target.description().is_idempotent
+        {
             return None;
         }
         let goes_on = retry::goes_on(call, cause, self.server.spec.entry.attempts);
         // A server that answers, be it with an error, works.
-        let may_pass = matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
+        let may_pass =
+            matches!(cause, FailureCause::Ours(_)) && cause.class() == FailureClass::Transient;
         if !goes_on && !may_pass || may_pass && self.gives_up(call, goes_on, &cause.attempt()) {
             return None;
         }
@@ -251,7 +284,8 @@ impl Supervision {
 
     fn ended(&self, session: &Arc<ServerSession>, crash: Option<Crash>) {
         let mut inner = self.server.inner();
-        if matches!(inner.slots.get(&self.key), Some(ProcessSlot::Ready(current)) if Arc::ptr_eq(current, session)) {
+        if matches!(inner.slots.get(&self.key), Some(ProcessSlot::Ready(current)) if Arc::ptr_eq(current, session))
+        {
             inner.slots.remove(&self.key);
             if let Some(Crash { reason, wrote }) = crash {
                 let health = inner.health.entry(self.key.uid()).or_default();
@@ -262,7 +296,11 @@ impl Supervision {
         drop(inner);
         self.server.freed.notify_waiters();
         self.server.note_state();
-        debug!(server = &*self.server.spec.id, process = session.number, "process gone");
+        debug!(
+            server = &*self.server.spec.id,
+            process = session.number,
+            "process gone"
+        );
         self.server.spec.context.process_gone();
         if !self.server.is_over() {
             self.server.tell_again(self.key);

@@ -212,7 +212,11 @@ impl Tap {
         let all = waiting.frames.is_empty();
         TapBatch {
             frames,
-            dropped: if all { std::mem::take(&mut waiting.dropped) } else { 0 },
+            dropped: if all {
+                std::mem::take(&mut waiting.dropped)
+            } else {
+                0
+            },
             ended: waiting.ended.filter(|_| all),
         }
     }
@@ -222,7 +226,9 @@ impl Drop for Tap {
     fn drop(&mut self) {
         let mut queues = self.taps.queues.lock();
         queues.retain(|queue| !Arc::ptr_eq(queue, &self.queue));
-        self.taps.watched.store(!queues.is_empty(), Ordering::Relaxed);
+        self.taps
+            .watched
+            .store(!queues.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -258,7 +264,10 @@ mod tests {
         assert_eq!((frames, dropped), (MAX_FRAMES, 10));
         taps.see(seen(1));
         let batch = tap.next().await;
-        assert_eq!((batch.frames.len(), batch.dropped, batch.ended), (1, 0, None));
+        assert_eq!(
+            (batch.frames.len(), batch.dropped, batch.ended),
+            (1, 0, None)
+        );
     }
 
     #[tokio::test]

@@ -97,7 +97,12 @@ impl ServerSession {
             return;
         };
         // What was never told to this user is no task of theirs.
-        let Some(ours) = self.spec.context.tasks().known(self.number, listener.uid, &task) else {
+        let Some(ours) = self
+            .spec
+            .context
+            .tasks()
+            .known(self.number, listener.uid, &task)
+        else {
             return;
         };
         // What a client does not read it can ask for.

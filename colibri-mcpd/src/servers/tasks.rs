@@ -107,7 +107,10 @@ impl ServerTasks {
         tool: &str,
         task: &tasks::UpstreamTask<'_>,
     ) -> Result<Box<str>, usize> {
-        let life = task.ttl_ms.map_or(MAX_LIFE, Duration::from_millis).min(MAX_LIFE);
+        let life = task
+            .ttl_ms
+            .map_or(MAX_LIFE, Duration::from_millis)
+            .min(MAX_LIFE);
         let until = Instant::now() + life;
         let mut known = self.known.lock();
         let key = (number, uid, Box::from(&*task.id));
@@ -145,9 +148,17 @@ impl ServerTasks {
     }
 
     /// Our id of a task that a process tells a user of, if the user knows it.
-    pub(super) fn known(&self, process: u64, uid: u32, task: &tasks::UpstreamTask<'_>) -> Option<Box<str>> {
+    pub(super) fn known(
+        &self,
+        process: u64,
+        uid: u32,
+        task: &tasks::UpstreamTask<'_>,
+    ) -> Option<Box<str>> {
         let mut known = self.known.lock();
-        let ours = known.ours.get(&(process, uid, Box::from(&*task.id))).cloned()?;
+        let ours = known
+            .ours
+            .get(&(process, uid, Box::from(&*task.id)))
+            .cloned()?;
         if let Some(seen) = known.tasks.get_mut(&ours) {
             seen.is_over |= task.is_over;
         }

@@ -59,13 +59,20 @@ impl Actor<'_> {
     ///
     /// # Errors
     /// [`StoreError::Board`].
-    pub(super) fn condition(self, store: &Database, values: &mut Vec<Value>) -> Result<String, StoreError> {
+    pub(super) fn condition(
+        self,
+        store: &Database,
+        values: &mut Vec<Value>,
+    ) -> Result<String, StoreError> {
         if self.operator {
             return Ok("TRUE".to_owned());
         }
         let person = bind(values, store.person(self.uid)?);
         let claim = match self.session {
-            Some(session) => format!("claimed_session = {}", bind(values, store.session_name(session))),
+            Some(session) => format!(
+                "claimed_session = {}",
+                bind(values, store.session_name(session))
+            ),
             None => format!("claimed_by = {person}"),
         };
         let shared = self.shared_condition(store, values)?;
@@ -76,7 +83,11 @@ impl Actor<'_> {
     ///
     /// # Errors
     /// [`StoreError::Board`].
-    pub(super) fn shared_condition(self, store: &Database, values: &mut Vec<Value>) -> Result<String, StoreError> {
+    pub(super) fn shared_condition(
+        self,
+        store: &Database,
+        values: &mut Vec<Value>,
+    ) -> Result<String, StoreError> {
         let Some(groups) = self.groups else {
             return Ok("FALSE".to_owned());
         };
@@ -95,7 +106,10 @@ const SHARED_WITH_ALL: i64 = -1;
 ///
 /// # Errors
 /// [`StoreError::Board`].
-pub(super) fn share_number(store: &Database, share: Option<TaskShare>) -> Result<Option<i64>, StoreError> {
+pub(super) fn share_number(
+    store: &Database,
+    share: Option<TaskShare>,
+) -> Result<Option<i64>, StoreError> {
     share
         .map(|share| match share {
             TaskShare::All => Ok(SHARED_WITH_ALL),

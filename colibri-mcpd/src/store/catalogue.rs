@@ -79,7 +79,11 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`]; what was known before then still is.
-    pub(crate) fn put_catalogue(&self, key: CatalogueKey<'_>, entry: &CatalogueEntry) -> Result<(), StoreError> {
+    pub(crate) fn put_catalogue(
+        &self,
+        key: CatalogueKey<'_>,
+        entry: &CatalogueEntry,
+    ) -> Result<(), StoreError> {
         let definitions = entry.lists.values().flatten();
         room(self.path(), definitions.map(Vec::len).sum())?;
         self.with(|connection| {
@@ -142,7 +146,10 @@ mod tests {
                         b"{\"name\":\"a\xff\"}".to_vec(),
                     ],
                 ),
-                ("resource".to_owned(), vec![br#"{"uri":"file:///a"}"#.to_vec()]),
+                (
+                    "resource".to_owned(),
+                    vec![br#"{"uri":"file:///a"}"#.to_vec()],
+                ),
             ]),
             asks: true,
             seen_at: 0,
@@ -156,7 +163,11 @@ mod tests {
             .unwrap()
             .put_catalogue(KEY, &entry())
             .unwrap();
-        let mut known = Database::open(state.path()).unwrap().catalogue(KEY).unwrap().unwrap();
+        let mut known = Database::open(state.path())
+            .unwrap()
+            .catalogue(KEY)
+            .unwrap()
+            .unwrap();
         assert!(known.seen_at > 0);
         known.seen_at = 0;
         assert_eq!(known, entry());
@@ -172,7 +183,10 @@ mod tests {
                 server: "gitlab",
                 ..KEY
             },
-            CatalogueKey { digest: "d2", ..KEY },
+            CatalogueKey {
+                digest: "d2",
+                ..KEY
+            },
             CatalogueKey {
                 executable: "e2",
                 ..KEY
@@ -187,7 +201,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
         store.put_catalogue(KEY, &entry()).unwrap();
-        let changed = CatalogueKey { digest: "d2", ..KEY };
+        let changed = CatalogueKey {
+            digest: "d2",
+            ..KEY
+        };
         let shorter = CatalogueEntry {
             lists: BTreeMap::from([("prompt".to_owned(), vec![b"{}".to_vec()])]),
             instructions: None,

@@ -53,7 +53,11 @@ pub struct Seeks<'a> {
 fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
     let mut sql = "(required_capabilities = '[]'".to_owned();
     for capability in capabilities {
-        values.push(serde_json::Value::from(capability.as_str()).to_string().into());
+        values.push(
+            serde_json::Value::from(capability.as_str())
+                .to_string()
+                .into(),
+        );
         let needle = values.len();
         sql.push_str(&format!(
             " OR replace(required_capabilities, ?{needle}, '') <> required_capabilities"
@@ -84,7 +88,9 @@ impl Database {
             Value::Null,
         ];
         let free = "(for_session IS NULL OR lease_until <= ?3)";
-        let fitting = seeks.capabilities.map(|capabilities| fits(capabilities, &mut values));
+        let fitting = seeks
+            .capabilities
+            .map(|capabilities| fits(capabilities, &mut values));
         let free = fitting.map_or(free.to_owned(), |fitting| format!("{free} AND {fitting}"));
         let own = "created_by = ?1";
         let shared = seeks
@@ -136,12 +142,15 @@ impl Database {
                     passed.push_str(&format!("{},", old.id));
                     continue;
                 }
-                let (mut new, _) = ClaimOrder::Claim(seeks.lease_until).applied(TaskStep::Claim, &old, who, now);
+                let (mut new, _) =
+                    ClaimOrder::Claim(seeks.lease_until).applied(TaskStep::Claim, &old, who, now);
                 self.write(statements, &old, &mut new, None)?;
                 tell(&new, Some(TaskStatus::Queued)).map_err(StoreError::Unrecorded)?;
                 return Ok(Some(new));
             }
-            tracing::warn!("the first {MAX_PASSED} tasks that could be claimed are foreign: cancel them");
+            tracing::warn!(
+                "the first {MAX_PASSED} tasks that could be claimed are foreign: cancel them"
+            );
             Ok(None)
         })
     }
@@ -286,7 +295,8 @@ impl Database {
                  WHERE status = 'queued' AND created_by = person AND (for_session IS NULL OR lease_until <= ?1))"
         );
         let now = [now.cast_signed().into()];
-        let mut creators = self.on_board(|statements| statements.all(&sql, &now, |row| row.user(0)))?;
+        let mut creators =
+            self.on_board(|statements| statements.all(&sql, &now, |row| row.user(0)))?;
         creators.retain(|uid| !self.is_foreign(*uid));
         Ok(creators)
     }
@@ -303,7 +313,9 @@ impl Database {
         after: Option<(u8, u64)>,
         now: u64,
     ) -> Result<Option<Task>, StoreError> {
-        let (priority, id) = after.map_or((i64::MAX, 0), |(priority, id)| (priority.into(), id.cast_signed()));
+        let (priority, id) = after.map_or((i64::MAX, 0), |(priority, id)| {
+            (priority.into(), id.cast_signed())
+        });
         let mut values: Vec<Value> = vec![
             self.person(person)?.into(),
             now.cast_signed().into(),
@@ -335,7 +347,13 @@ impl ClaimOrder<'_> {
         }
     }
 
-    fn check(&self, step: TaskStep, task: &Task, who: Actor<'_>, now: u64) -> Result<(), TaskRefusal> {
+    fn check(
+        &self,
+        step: TaskStep,
+        task: &Task,
+        who: Actor<'_>,
+        now: u64,
+    ) -> Result<(), TaskRefusal> {
         let id = task.id;
         match *self {
             ClaimOrder::Start(claim, _)
@@ -351,7 +369,9 @@ impl ClaimOrder<'_> {
                 if !held.contains(&task.said.status) {
                     return Err(status(task, step.name(), &held));
                 }
-                if task.claimed_by != Some(who.uid) || task.claimed_session.as_deref() != who.session {
+                if task.claimed_by != Some(who.uid)
+                    || task.claimed_session.as_deref() != who.session
+                {
                     let holder = match (&task.claimed_session, task.claimed_by) {
                         (Some(session), _) => format!("the agent's instance {session}"),
                         (None, Some(uid)) => format!("uid {uid}"),
@@ -361,7 +381,9 @@ impl ClaimOrder<'_> {
                 }
             }
             ClaimOrder::Claim(_) => reserved(task, who.session, now)?,
-            ClaimOrder::Queue | ClaimOrder::Cancel(_) if task.said.created_by != who.uid && !who.operator => {
+            ClaimOrder::Queue | ClaimOrder::Cancel(_)
+                if task.said.created_by != who.uid && !who.operator =>
+            {
                 return Err(TaskRefusal::NotCreator(id));
             }
             ClaimOrder::Queue | ClaimOrder::Cancel(_) => {}
@@ -373,7 +395,13 @@ impl ClaimOrder<'_> {
     }
 
     /// The task after it, and the result that it is given.
-    fn applied(&self, step: TaskStep, old: &Task, who: Actor<'_>, now: u64) -> (Task, Option<&str>) {
+    fn applied(
+        &self,
+        step: TaskStep,
+        old: &Task,
+        who: Actor<'_>,
+        now: u64,
+    ) -> (Task, Option<&str>) {
         let mut new = old.clone();
         new.said.status = step.to();
         new.updated_at = now;
@@ -465,7 +493,10 @@ fn status(task: &Task, step: &'static str, wanted: &[TaskStatus]) -> TaskRefusal
 }
 
 fn one(statements: &mut dyn Statements, id: u64) -> Result<Task, TransactionError> {
-    let sql = format!("SELECT {COLUMNS} FROM tasks WHERE id = ?1{}", statements.for_update());
+    let sql = format!(
+        "SELECT {COLUMNS} FROM tasks WHERE id = ?1{}",
+        statements.for_update()
+    );
     let found = match i64::try_from(id) {
         Ok(id) => statements.one(&sql, &[id.into()], read)?,
         Err(_) => None,
@@ -489,11 +520,16 @@ impl Database {
             new.claimed_person = new.claimed_by.map(|uid| fleet.person_name(uid));
         }
         let time = |time: Option<u64>| Value::from(time.map(u64::cast_signed));
-        let session = |session: &Option<String>| Value::from(session.as_ref().map(|name| self.session_name(name)));
+        let session = |session: &Option<String>| {
+            Value::from(session.as_ref().map(|name| self.session_name(name)))
+        };
         let mut values = vec![
             Value::from(new.said.status.name().to_owned()),
             new.claim.cast_signed().into(),
-            new.claimed_by.map(|uid| self.person(uid)).transpose()?.into(),
+            new.claimed_by
+                .map(|uid| self.person(uid))
+                .transpose()?
+                .into(),
             session(&new.claimed_session),
             time(new.lease_until),
             session(&new.for_session),

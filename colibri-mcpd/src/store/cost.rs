@@ -29,7 +29,9 @@ impl Database {
     pub fn costs(&self) -> Result<Vec<UserDay>, StoreError> {
         self.with(|connection| {
             connection
-                .prepare_cached("SELECT uid, mode, day, bytes, chosen_at, bytes_before FROM cost ORDER BY uid")?
+                .prepare_cached(
+                    "SELECT uid, mode, day, bytes, chosen_at, bytes_before FROM cost ORDER BY uid",
+                )?
                 .query_map([], |row| {
                     let mode: Option<String> = row.get(1)?;
                     let mode = mode.map(|name| {
@@ -63,7 +65,14 @@ impl Database {
             for cost in costs {
                 let mode = cost.mode.map(CostMode::name);
                 let (chosen_at, before) = (number(cost.chosen_at), number(cost.before));
-                statement.execute((cost.uid, mode, cost.day.0, number(cost.bytes), chosen_at, before))?;
+                statement.execute((
+                    cost.uid,
+                    mode,
+                    cost.day.0,
+                    number(cost.bytes),
+                    chosen_at,
+                    before,
+                ))?;
             }
             Ok(())
         })
@@ -85,8 +94,14 @@ mod tests {
             day: CostDay(20_000),
             bytes,
         };
-        let mut kept = vec![cost(0, None, 7), cost(u32::MAX, Some(CostMode::Fast), u64::MAX / 2)];
-        Database::open(state.path()).unwrap().keep_costs(&kept).unwrap();
+        let mut kept = vec![
+            cost(0, None, 7),
+            cost(u32::MAX, Some(CostMode::Fast), u64::MAX / 2),
+        ];
+        Database::open(state.path())
+            .unwrap()
+            .keep_costs(&kept)
+            .unwrap();
         assert_eq!(Database::open(state.path()).unwrap().costs().unwrap(), kept);
         for mode in CostMode::ALL {
             kept[0] = cost(0, Some(mode), 8);

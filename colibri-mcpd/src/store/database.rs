@@ -66,7 +66,10 @@ impl Database {
     }
 
     /// Runs `work` on the connection and names the file in its error.
-    pub(super) fn with<T>(&self, work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+    pub(super) fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         self.noted(work(&mut self.lock()).map_err(|error| self.failed(error)))
     }
 
@@ -100,7 +103,8 @@ impl Database {
     ) -> Result<T, StoreError> {
         let mut connection = self.lock();
         let done = (|| {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let transaction =
+                connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let done = work(&transaction)?;
             transaction.commit()?;
             Ok(done)
@@ -144,7 +148,9 @@ impl Database {
 
     /// The number that stands for a user on the board.
     pub(super) fn person(&self, uid: u32) -> Result<i64, StoreError> {
-        self.fleet.as_ref().map_or(Ok(uid.into()), |fleet| fleet.person(uid))
+        self.fleet
+            .as_ref()
+            .map_or(Ok(uid.into()), |fleet| fleet.person(uid))
     }
 
     /// The number that stands for a group on the board.
@@ -178,7 +184,9 @@ impl Database {
 
     /// True if the board's database cannot be used now.
     pub(crate) fn is_away(&self) -> bool {
-        self.fleet.as_ref().is_some_and(|fleet| fleet.away().is_some())
+        self.fleet
+            .as_ref()
+            .is_some_and(|fleet| fleet.away().is_some())
     }
 
     /// Waits until something on the board may have been changed by another host.
@@ -192,6 +200,8 @@ impl Database {
 
 /// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before it.
 pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

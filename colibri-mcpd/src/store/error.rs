@@ -54,13 +54,17 @@ pub enum StoreError {
         why: String,
     },
     /// There are `MAX_TASKS` open tasks.
-    #[error("there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some")]
+    #[error(
+        "there are {MAX_TASKS} open tasks on the board, which is the limit: finish or cancel some"
+    )]
     Full,
     /// One user has this many open tasks, and may have no more.
     #[error("you have {0} open tasks, and may have no more: finish or cancel some")]
     OpenTasks(i64),
     /// The file system has no room beside what is reserved for the trail.
-    #[error("{path}: its file system has no room beside what is reserved for the trail: free space there")]
+    #[error(
+        "{path}: its file system has no room beside what is reserved for the trail: free space there"
+    )]
     NoRoom {
         /// The file.
         path: PathBuf,
@@ -172,7 +176,8 @@ impl StoreError {
 }
 
 /// The remedy for a damaged file.
-pub(super) const RESTORE: &str = "restore it from a backup, or move it away to start with an empty store";
+pub(super) const RESTORE: &str =
+    "restore it from a backup, or move it away to start with an empty store";
 
 /// The remedy for SQLite's error, for people.
 fn advice(path: &Path, error: &rusqlite::Error) -> String {
@@ -183,11 +188,15 @@ fn advice(path: &Path, error: &rusqlite::Error) -> String {
         Some(ErrorCode::SystemIoFailure) if is_full(path) => {
             format!("the file system of {directory} is full: free space on it")
         }
-        Some(ErrorCode::SystemIoFailure) => "the disk or its controller fails: see dmesg".to_owned(),
+        Some(ErrorCode::SystemIoFailure) => {
+            "the disk or its controller fails: see dmesg".to_owned()
+        }
         Some(ErrorCode::ReadOnly | ErrorCode::CannotOpen | ErrorCode::PermissionDenied) => {
             format!("make {directory} writable for the daemon's user")
         }
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "end the program that holds it".to_owned(),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "end the program that holds it".to_owned()
+        }
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => RESTORE.to_owned(),
         _ => "see what the daemon logs, and report it as a bug of Colibri".to_owned(),
     }
@@ -203,7 +212,9 @@ pub(super) fn room(path: &Path, bytes: usize) -> Result<(), StoreError> {
     let more = (bytes as u64).saturating_mul(2).saturating_add(SLACK);
     match Reserve::of(directory).missing(directory, more, Use::Stored) {
         0 => Ok(()),
-        _ => Err(StoreError::NoRoom { path: path.to_owned() }),
+        _ => Err(StoreError::NoRoom {
+            path: path.to_owned(),
+        }),
     }
 }
 
@@ -218,7 +229,9 @@ fn is_full(path: &Path) -> bool {
 
 /// A cursor that this list did not give out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none")]
+#[error(
+    "the cursor is not one of this list: pass next_cursor unchanged, with the same status and source, or none"
+)]
 pub struct CursorError;
 
 /// The reason for which a transaction is not committed.

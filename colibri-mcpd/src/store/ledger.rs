@@ -88,7 +88,8 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub(crate) fn add_to_ledger(&self, costs: &[(CostKey, CostSum)]) -> Result<(), StoreError> {
         // A sum beyond the integers would become a REAL, which the table refuses.
-        let sums = COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
+        let sums =
+            COUNTS.map(|count| format!("{count} = min(ledger.{count} + excluded.{count}, {MOST})"));
         let insert = format!(
             "INSERT INTO ledger VALUES ({}) ON CONFLICT DO UPDATE SET {}",
             ["?"; KEYS + COUNTS.len()].join(", "),
@@ -133,8 +134,9 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn ledger(&self, query: &CostQuery<'_>) -> Result<CostAnswer, StoreError> {
-        let flags =
-            OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let answer = Connection::open_with_flags(self.path(), flags).and_then(|mut connection| {
             // What is added meanwhile is in all of the answer, or in none of it.
             let connection = connection.transaction()?;
@@ -153,7 +155,13 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
     let shown = [
         "server", "method", "tool", "agent", "client", "model", "task", "uid", "day",
     ]
-    .map(|column| if groups.contains(&column) { column } else { "NULL" });
+    .map(|column| {
+        if groups.contains(&column) {
+            column
+        } else {
+            "NULL"
+        }
+    });
     let totals = COUNTS.map(|count| format!("total({count}) AS {count}"));
     let from = "FROM ledger WHERE day >= ?1 AND (?2 IS NULL OR uid = ?2)";
     let sums = format!("SELECT min(day), {} {from}", totals.join(", "));
@@ -172,7 +180,11 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
         false => "",
     };
     let grouped = format!("{from} GROUP BY {} {having}", groups.join(", "));
-    let day = if by.contains(&CostsBy::Day) { "day, " } else { "" };
+    let day = if by.contains(&CostsBy::Day) {
+        "day, "
+    } else {
+        ""
+    };
     let rows = format!(
         "SELECT {}, {} {grouped}
          ORDER BY {day}total(bytes_in + bytes_out + listed_bytes) DESC, total(tokens_in + tokens_out) DESC, {}
@@ -210,7 +222,8 @@ fn answer(connection: &Connection, query: &CostQuery<'_>) -> rusqlite::Result<Co
     let mut left_out = 0;
     if rows.len() == query.limit {
         let all = format!("SELECT count(*) FROM (SELECT 1 {grouped})");
-        let all = connection.query_row(&all, (query.since.0, query.uid), |row| row.get::<_, i64>(0))?;
+        let all =
+            connection.query_row(&all, (query.since.0, query.uid), |row| row.get::<_, i64>(0))?;
         left_out = all.unsigned_abs().saturating_sub(rows.len() as u64);
     }
     Ok(CostAnswer {
@@ -361,10 +374,17 @@ mod tests {
             .rows
             .iter()
             .map(|row| (row.agent.as_deref(), row.cost.calls, row.cost.tokens_in));
-        assert_eq!(rows.collect::<Vec<_>>(), [(None, 4, 0), (Some("coder"), 6, 50)]);
+        assert_eq!(
+            rows.collect::<Vec<_>>(),
+            [(None, 4, 0), (Some("coder"), 6, 50)]
+        );
         let by_day = ask(&store, 0, None, &[CostsBy::Person, CostsBy::Day]);
-        let rows = by_day.rows.iter().map(|row| (row.day, row.uid, row.cost.calls));
-        let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)].map(|(day, uid, calls)| (Some(CostDay(day)), Some(uid), calls));
+        let rows = by_day
+            .rows
+            .iter()
+            .map(|row| (row.day, row.uid, row.cost.calls));
+        let wanted = [(1, 7, 2), (2, 7, 4), (2, 8, 6)]
+            .map(|(day, uid, calls)| (Some(CostDay(day)), Some(uid), calls));
         assert_eq!(rows.collect::<Vec<_>>(), wanted);
         assert_eq!(ask(&store, 3, None, &[CostsBy::Day]), CostAnswer::default());
     }
@@ -383,11 +403,23 @@ mod tests {
             tokens_out: 5,
             ..CostSum::default()
         };
-        store.add_to_ledger(&[(key.clone(), tokens), (key, tokens)]).unwrap();
-        let all = ask(&store, 3, None, &[CostsBy::Client, CostsBy::Model, CostsBy::Task]);
+        store
+            .add_to_ledger(&[(key.clone(), tokens), (key, tokens)])
+            .unwrap();
+        let all = ask(
+            &store,
+            3,
+            None,
+            &[CostsBy::Client, CostsBy::Model, CostsBy::Task],
+        );
         let [row] = &*all.rows else { panic!("{all:?}") };
         assert_eq!(
-            (row.client.as_deref(), row.model.as_deref(), row.task, row.uid),
+            (
+                row.client.as_deref(),
+                row.model.as_deref(),
+                row.task,
+                row.uid
+            ),
             (Some("claude-code"), Some("big-1"), Some(7), None)
         );
         let figures = (
@@ -397,7 +429,10 @@ mod tests {
         );
         assert_eq!(figures, (120, 60, 20));
         let by_task = ask(&store, 0, None, &[CostsBy::Task]);
-        let rows = by_task.rows.iter().map(|row| (row.task, row.cost.tokens_in));
+        let rows = by_task
+            .rows
+            .iter()
+            .map(|row| (row.task, row.cost.tokens_in));
         assert_eq!(rows.collect::<Vec<_>>(), [(None, 50), (Some(7), 200)]);
     }
 
@@ -409,7 +444,10 @@ mod tests {
             assert!(own.rows.iter().all(|row| row.uid == Some(7)), "{own:?}");
             assert_eq!((own.sum.calls, own.sum.tokens_in), (6, 0));
         }
-        assert_eq!(ask(&store, 0, Some(9), &[CostsBy::Tool]), CostAnswer::default());
+        assert_eq!(
+            ask(&store, 0, Some(9), &[CostsBy::Tool]),
+            CostAnswer::default()
+        );
     }
 
     #[test]
@@ -423,7 +461,10 @@ mod tests {
             limit: 1,
         };
         let answer = store.ledger(&query).unwrap();
-        assert_eq!((answer.rows.len(), answer.left_out, answer.sum.calls), (1, 2, 12));
+        assert_eq!(
+            (answer.rows.len(), answer.left_out, answer.sum.calls),
+            (1, 2, 12)
+        );
     }
 
     #[test]
@@ -445,11 +486,17 @@ mod tests {
                 .add_to_ledger(&[(key(1, 7, ("", "s", "a")), called(u64::MAX, u64::MAX))])
                 .unwrap();
         }
-        assert_eq!(ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls, 8 + (3 << 48));
+        assert_eq!(
+            ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls,
+            8 + (3 << 48)
+        );
         // What a hostile server says all day comes to more than an integer holds.
         let all_day = vec![(key(1, 7, ("", "s", "a")), called(u64::MAX, u64::MAX)); 1 << 15];
         store.add_to_ledger(&all_day).unwrap();
         store.add_to_ledger(&all_day[..1]).unwrap();
-        assert_eq!(ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls, 1 << 62);
+        assert_eq!(
+            ask(&store, 0, None, &[CostsBy::Tool]).rows[0].cost.calls,
+            1 << 62
+        );
     }
 }

@@ -273,12 +273,19 @@ fn secure(path: &Path) -> Result<(), StoreError> {
         path: path.to_owned(),
         why,
     };
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+    {
         Ok(_) => return Ok(()),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => return Err(here(format!("cannot make: {e}"))),
     }
-    let metadata = path.symlink_metadata().map_err(|e| here(format!("cannot read: {e}")))?;
+    let metadata = path
+        .symlink_metadata()
+        .map_err(|e| here(format!("cannot read: {e}")))?;
     if !metadata.is_file() {
         return Err(here("is not a regular file: remove it".to_owned()));
     }
@@ -353,7 +360,9 @@ fn connect_with(path: &Path, migrations: &[&str]) -> Result<Connection, StoreErr
         // What a large transaction has made of the log is given back after it.
         ("journal_size_limit", "1048576"),
     ] {
-        connection.pragma_update(None, pragma, value).map_err(sqlite)?;
+        connection
+            .pragma_update(None, pragma, value)
+            .map_err(sqlite)?;
     }
     migrate(&mut connection, path, migrations)?;
     Ok(connection)
@@ -372,9 +381,12 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, StoreE
     };
     let found = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
-    let fresh = application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
+    let fresh =
+        application == 0 && found == 0 && number("SELECT count(*) FROM sqlite_schema")? == 0;
     if application != APPLICATION_ID && !fresh {
-        return Err(StoreError::Foreign { path: path.to_owned() });
+        return Err(StoreError::Foreign {
+            path: path.to_owned(),
+        });
     }
     if found > known {
         return Err(StoreError::Newer {
@@ -396,7 +408,8 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let size = length(path);
     let page = connection.query_row("PRAGMA page_size", [], |row| row.get::<_, u32>(0));
     // SQLite takes what is missing of a page for zeros. A page that the log has may be half written here.
-    let is_cut = size % u64::from(page.map_err(sqlite)?) != 0 && length(&path.with_extension("db-wal")) == 0;
+    let is_cut =
+        size % u64::from(page.map_err(sqlite)?) != 0 && length(&path.with_extension("db-wal")) == 0;
     let found = match () {
         () if is_cut => "its last page is cut off".to_owned(),
         () if size > MAX_CHECKED => return Ok(()),
@@ -414,7 +427,11 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
 }
 
 /// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
-fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), StoreError> {
+fn migrate(
+    connection: &mut Connection,
+    path: &Path,
+    migrations: &[&str],
+) -> Result<(), StoreError> {
     let newest = migrations.len() as i64;
     let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
@@ -503,7 +520,11 @@ mod tests {
         refused("not a regular file");
         std::fs::remove_dir(&file).unwrap();
 
-        nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).unwrap();
+        nix::unistd::mkfifo(
+            &file,
+            nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR,
+        )
+        .unwrap();
         refused("not a regular file");
     }
 
@@ -524,7 +545,9 @@ mod tests {
     fn refuses_another_programs_database() {
         let temporary = tempfile::tempdir().unwrap();
         let other = Connection::open(temporary.path().join(FILE)).unwrap();
-        other.execute_batch("CREATE TABLE mail (body TEXT)").unwrap();
+        other
+            .execute_batch("CREATE TABLE mail (body TEXT)")
+            .unwrap();
         drop(other);
         assert!(matches!(
             Database::open(temporary.path()),
@@ -548,7 +571,10 @@ mod tests {
     #[test]
     fn brings_an_older_schema_up_to_date_whole_or_not_at_all() {
         let temporary = tempfile::tempdir().unwrap();
-        Database::open(temporary.path()).unwrap().keep_costs(&[COST]).unwrap();
+        Database::open(temporary.path())
+            .unwrap()
+            .keep_costs(&[COST])
+            .unwrap();
         let path = temporary.path().join(FILE);
         let version = |c: &Connection| {
             c.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
@@ -557,10 +583,17 @@ mod tests {
 
         let add = "ALTER TABLE cost ADD COLUMN note TEXT";
         let broken = [MIGRATIONS, &[add, "ALTER TABLE nothing ADD COLUMN x"]].concat();
-        assert!(matches!(connect_with(&path, &broken), Err(StoreError::Sqlite { .. })));
+        assert!(matches!(
+            connect_with(&path, &broken),
+            Err(StoreError::Sqlite { .. })
+        ));
         let error = connect_with(&path, &broken).err().unwrap();
         let message = error.to_string();
-        assert_eq!(format!("{:#}", anyhow::Error::from(error)), message, "the cause once");
+        assert_eq!(
+            format!("{:#}", anyhow::Error::from(error)),
+            message,
+            "the cause once"
+        );
         let old = connect(&path).unwrap();
         assert_eq!(version(&old), MIGRATIONS.len() as i64);
         assert!(old.prepare("SELECT note FROM cost").is_err());
@@ -570,7 +603,9 @@ mod tests {
             let newer = connect_with(&path, &[MIGRATIONS, &[add]].concat()).unwrap();
             assert_eq!(version(&newer), MIGRATIONS.len() as i64 + 1);
             let kept: u32 = newer
-                .query_row("SELECT bytes FROM cost WHERE note IS NULL", [], |row| row.get(0))
+                .query_row("SELECT bytes FROM cost WHERE note IS NULL", [], |row| {
+                    row.get(0)
+                })
                 .unwrap();
             assert_eq!(kept, 1);
         }
@@ -583,7 +618,8 @@ mod tests {
         let temporary = tempfile::tempdir().unwrap();
         let path = prepare(temporary.path()).unwrap();
         let old = connect_with(&path, &MIGRATIONS[..1]).unwrap();
-        let kept = "INSERT INTO catalogue VALUES ('s', 'd', 'e', '2025-11-25', NULL, NULL, NULL, 1);
+        let kept =
+            "INSERT INTO catalogue VALUES ('s', 'd', 'e', '2025-11-25', NULL, NULL, NULL, 1);
             INSERT INTO catalogue_tools VALUES ('s', 0, x'7b7d');
             INSERT INTO settings VALUES ('cost_mode', 'max')";
         old.execute_batch(kept).unwrap();
@@ -595,7 +631,11 @@ mod tests {
             executable: "e",
         };
         assert_eq!(store.catalogue(key).unwrap(), None);
-        assert_eq!(store.costs().unwrap(), [], "a mode for all that held nothing back");
+        assert_eq!(
+            store.costs().unwrap(),
+            [],
+            "a mode for all that held nothing back"
+        );
     }
 
     #[test]

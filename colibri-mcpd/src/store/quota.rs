@@ -18,8 +18,14 @@ const MAX_SCHEDULES_OF_ONE: i64 = 100;
 const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started')";
 const ENDED: &str = "status IN ('done', 'failed', 'cancelled')";
 
-fn count(statements: &mut dyn Statements, sql: &str, values: &[Value]) -> Result<i64, TransactionError> {
-    Ok(statements.one(sql, values, |row| row.get(0))?.unwrap_or_default())
+fn count(
+    statements: &mut dyn Statements,
+    sql: &str,
+    values: &[Value],
+) -> Result<i64, TransactionError> {
+    Ok(statements
+        .one(sql, values, |row| row.get(0))?
+        .unwrap_or_default())
 }
 
 /// Looks whether a user may have one more, who has `own` of `all` places.
@@ -36,19 +42,27 @@ fn admits(
 ///
 /// # Errors
 /// [`StoreError::OpenTasks`] where the user has as many open ones as they may; [`StoreError::Full`] where none has ended.
-pub(super) fn place_for_task(statements: &mut dyn Statements, person: i64) -> Result<(), TransactionError> {
+pub(super) fn place_for_task(
+    statements: &mut dyn Statements,
+    person: i64,
+) -> Result<(), TransactionError> {
     let open = format!("SELECT count(*) FROM tasks WHERE {OPEN}");
     let own = [Value::from(person)];
     let own_open = count(statements, &format!("{open} AND created_by = ?1"), &own)?;
-    if !admits((own_open, MAX_OPEN), || count(statements, &open, &[]), MAX_TASKS)? {
+    if !admits(
+        (own_open, MAX_OPEN),
+        || count(statements, &open, &[]),
+        MAX_TASKS,
+    )? {
         return Err(StoreError::OpenTasks(own_open).into());
     }
     let kept = "SELECT count(*) FROM tasks";
     let whose = if count(statements, &format!("{kept} WHERE created_by = ?1"), &own)? >= MAX_KEPT {
         Some(person)
     } else if count(statements, kept, &[])? >= MAX_TASKS {
-        let most =
-            format!("SELECT created_by FROM tasks WHERE {ENDED} GROUP BY created_by ORDER BY count(*) DESC LIMIT 1");
+        let most = format!(
+            "SELECT created_by FROM tasks WHERE {ENDED} GROUP BY created_by ORDER BY count(*) DESC LIMIT 1"
+        );
         let most = statements.one(&most, &[], |row| row.get(0))?;
         Some(most.ok_or(StoreError::Full)?)
     } else {
@@ -66,11 +80,15 @@ pub(super) fn place_for_task(statements: &mut dyn Statements, person: i64) -> Re
 ///
 /// # Errors
 /// [`StoreError::Schedules`].
-pub(super) fn place_for_schedule(statements: &mut dyn Statements, person: i64) -> Result<(), TransactionError> {
+pub(super) fn place_for_schedule(
+    statements: &mut dyn Statements,
+    person: i64,
+) -> Result<(), TransactionError> {
     let all = count(statements, "SELECT count(*) FROM schedules", &[])?;
     let own = "SELECT count(*) FROM schedules WHERE created_by = ?1";
     let own = count(statements, own, &[Value::from(person)])?;
-    let admitted = admits((own, MAX_SCHEDULES_OF_ONE), || Ok(all), MAX_SCHEDULES)? && all < MAX_SCHEDULES;
+    let admitted =
+        admits((own, MAX_SCHEDULES_OF_ONE), || Ok(all), MAX_SCHEDULES)? && all < MAX_SCHEDULES;
     if admitted {
         Ok(())
     } else {
@@ -94,7 +112,9 @@ mod tests {
             INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
                 created_at, updated_at)
             SELECT 't', '', 's', ?2, '[]', 5, ?3, 0, 0 FROM n";
-        store.with(|c| c.execute(fill, (count, status.name(), uid))).unwrap();
+        store
+            .with(|c| c.execute(fill, (count, status.name(), uid)))
+            .unwrap();
     }
 
     fn add(store: &Database, uid: u32) -> Result<u64, StoreError> {
@@ -122,7 +142,10 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
         fill(&store, ALICE, MAX_OPEN, TaskStatus::Queued);
-        assert!(matches!(add(&store, ALICE), Err(StoreError::OpenTasks(MAX_OPEN))));
+        assert!(matches!(
+            add(&store, ALICE),
+            Err(StoreError::OpenTasks(MAX_OPEN))
+        ));
         add(&store, BOB).unwrap();
         // When half of all places are taken one user has fewer, and others theirs.
         for uid in 2000..2024 {
@@ -135,7 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn of_tasks_that_have_ended_the_users_own_oldest_give_way_and_in_a_full_store_those_of_who_has_most() {
+    fn of_tasks_that_have_ended_the_users_own_oldest_give_way_and_in_a_full_store_those_of_who_has_most()
+     {
         let state = tempfile::tempdir().unwrap();
         let store = Database::open(state.path()).unwrap();
         fill(&store, BOB, 1, TaskStatus::Done);
@@ -143,7 +167,10 @@ mod tests {
         add(&store, ALICE).unwrap();
         assert_eq!(kept(&store), 1 + MAX_KEPT.unsigned_abs());
         let oldest = |id| store.task(id).map(|(task, _)| task.said.created_by).ok();
-        assert_eq!([oldest(1), oldest(2), oldest(3)], [Some(BOB), None, Some(ALICE)]);
+        assert_eq!(
+            [oldest(1), oldest(2), oldest(3)],
+            [Some(BOB), None, Some(ALICE)]
+        );
         for uid in 2000..2017 {
             fill(&store, uid, MAX_KEPT, TaskStatus::Done);
         }
@@ -154,9 +181,11 @@ mod tests {
         add(&store, BOB).unwrap();
         assert_eq!(kept(&store), before);
         let of_most = store.with(|c| {
-            c.query_row("SELECT count(*) FROM tasks WHERE created_by = 3000", [], |row| {
-                row.get::<_, i64>(0)
-            })
+            c.query_row(
+                "SELECT count(*) FROM tasks WHERE created_by = 3000",
+                [],
+                |row| row.get::<_, i64>(0),
+            )
         });
         assert_eq!(of_most.unwrap(), MAX_KEPT + 4);
     }
@@ -170,7 +199,10 @@ mod tests {
                 every_s: Some(60),
                 ..Timing::default()
             };
-            let work = ScheduledWork { task: None, call: None };
+            let work = ScheduledWork {
+                task: None,
+                call: None,
+            };
             store.add_schedule(&Schedule {
                 foreign: None,
                 id: 0,

@@ -22,7 +22,13 @@ impl Database {
             let condition = "status IN ('claimed', 'started') AND lease_until = 0";
             requeued = self.requeue_all(condition, None, "the board was restored", now, tell)?;
         }
-        requeued.extend(self.requeue_all(condition, Some(now.cast_signed().into()), why, now, tell)?);
+        requeued.extend(self.requeue_all(
+            condition,
+            Some(now.cast_signed().into()),
+            why,
+            now,
+            tell,
+        )?);
         Ok(requeued)
     }
 
@@ -30,14 +36,24 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Board`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_of_lost_hosts(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
+    pub(crate) fn requeue_of_lost_hosts(
+        &self,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Task>, StoreError> {
         if self.fleet().is_none() {
             return Ok(Vec::new());
         }
         let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
             OR (status = 'queued' AND for_session IS NOT NULL)) AND NOT EXISTS (SELECT 1 FROM hosts
                 WHERE name = split_part(COALESCE(for_session, claimed_session), ':', 1) AND lease_until > now_ms())";
-        self.requeue_all(condition, None, "the host that had it lost its lease", now, tell)
+        self.requeue_all(
+            condition,
+            None,
+            "the host that had it lost its lease",
+            now,
+            tell,
+        )
     }
 
     /// Takes back what an instance had, or was to have.
@@ -53,7 +69,13 @@ impl Database {
     ) -> Result<Vec<Task>, StoreError> {
         let condition = "((status IN ('claimed', 'started') AND claimed_session = ?1)
             OR (status = 'queued' AND for_session = ?1))";
-        self.requeue_all(condition, Some(self.session_name(session).into()), why, now, tell)
+        self.requeue_all(
+            condition,
+            Some(self.session_name(session).into()),
+            why,
+            now,
+            tell,
+        )
     }
 
     /// Keeps nothing for an instance any more.
@@ -87,7 +109,12 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_all_instances(&self, why: &str, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
+    pub(crate) fn requeue_all_instances(
+        &self,
+        why: &str,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Vec<Task>, StoreError> {
         // An instance's session has no sign of LIKE in it, nor has a host's name.
         let own: Value = self.session_name("%").into();
         self.free_all("for_session LIKE ?1", own.clone(), now)?;
@@ -106,7 +133,11 @@ impl Database {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE {condition} ORDER BY id");
         let values: Vec<Value> = value.into_iter().collect();
         self.change_board(|statements| {
-            let found = statements.all(&format!("{sql}{}", statements.for_update_skipping()), &values, read)?;
+            let found = statements.all(
+                &format!("{sql}{}", statements.for_update_skipping()),
+                &values,
+                read,
+            )?;
             let mut requeued = Vec::with_capacity(found.len());
             for old in found.into_iter().filter(|old| old.foreign.is_none()) {
                 let mut new = back(&old, why, now);

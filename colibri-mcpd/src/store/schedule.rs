@@ -18,8 +18,11 @@ impl Database {
     /// # Errors
     /// [`StoreError::Schedules`] where there are too many; [`StoreError::Sqlite`].
     pub(crate) fn add_schedule(&self, new: &Schedule) -> Result<Schedule, StoreError> {
-        let [timing, work] = [serde_json::to_string(&new.timing), serde_json::to_string(&new.work)]
-            .map(|json| json.map_err(|error| StoreError::Unrecorded(error.to_string())));
+        let [timing, work] = [
+            serde_json::to_string(&new.timing),
+            serde_json::to_string(&new.work),
+        ]
+        .map(|json| json.map_err(|error| StoreError::Unrecorded(error.to_string())));
         let (timing, work) = (timing?, work?);
         room(self.path(), work.len())?;
         let person = self.person(new.created_by)?;
@@ -54,7 +57,11 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn schedules(&self, of: Option<u32>, due: Option<u64>) -> Result<Vec<Schedule>, StoreError> {
+    pub(crate) fn schedules(
+        &self,
+        of: Option<u32>,
+        due: Option<u64>,
+    ) -> Result<Vec<Schedule>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM schedules
              WHERE created_by BETWEEN ?1 AND ?2 AND (next_at <= ?3 OR ?4 = 0) ORDER BY id"
@@ -62,7 +69,12 @@ impl Database {
         let of = of.map(|uid| self.person(uid)).transpose()?;
         let (first, last) = of.map_or((0, u32::MAX.into()), |person| (person, person));
         let until = due.unwrap_or_default().cast_signed();
-        let values = [first.into(), last.into(), until.into(), i64::from(due.is_some()).into()];
+        let values = [
+            first.into(),
+            last.into(),
+            until.into(),
+            i64::from(due.is_some()).into(),
+        ];
         self.on_board(|statements| statements.all(&sql, &values, read))
     }
 
@@ -75,7 +87,8 @@ impl Database {
             "SELECT min(next_at) FROM schedules WHERE next_at > ?1",
             [after.cast_signed().into()],
         );
-        let next = self.on_board(|statements| statements.one(sql, &after, |row| row.get::<Option<i64>>(0)))?;
+        let next = self
+            .on_board(|statements| statements.one(sql, &after, |row| row.get::<Option<i64>>(0)))?;
         Ok(next.flatten().map(i64::unsigned_abs))
     }
 
@@ -83,8 +96,15 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Task`] where there is none of theirs; [`StoreError::Sqlite`].
-    pub(crate) fn delete_schedule(&self, id: u64, uid: u32, operator: bool) -> Result<Schedule, StoreError> {
-        let sql = format!("DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}");
+    pub(crate) fn delete_schedule(
+        &self,
+        id: u64,
+        uid: u32,
+        operator: bool,
+    ) -> Result<Schedule, StoreError> {
+        let sql = format!(
+            "DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}"
+        );
         let values = [id.cast_signed(), self.person(uid)?, i64::from(operator)].map(Into::into);
         let deleted = self.on_board(|statements| statements.one(&sql, &values, read))?;
         deleted.ok_or_else(|| TaskRefusal::NoSchedule(id).into())
@@ -146,7 +166,10 @@ fn facts(id: u64, [timing, work]: [&str; 2], creator: Option<&str>, created_at: 
 
 fn read(row: &BoardRow<'_>) -> rusqlite::Result<Schedule> {
     let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
-    let some = |column| row.get::<Option<i64>>(column).map(|some| some.map(i64::unsigned_abs));
+    let some = |column| {
+        row.get::<Option<i64>>(column)
+            .map(|some| some.map(i64::unsigned_abs))
+    };
     let (timing, work): (String, String) = (row.get(1)?, row.get(2)?);
     let mut schedule = Schedule {
         id: number(0)?,
@@ -167,10 +190,17 @@ fn read(row: &BoardRow<'_>) -> rusqlite::Result<Schedule> {
         if let Some(task) = &mut schedule.work.task {
             task.created_by = schedule.created_by;
             let is_own = names.local_session(&host).is_empty();
-            task.share = task.share.filter(|share| is_own || *share == TaskShare::All);
+            task.share = task
+                .share
+                .filter(|share| is_own || *share == TaskShare::All);
         }
         let creator = row.person(3)?;
-        let facts = facts(schedule.id, [&timing, &work], creator.as_deref(), schedule.created_at);
+        let facts = facts(
+            schedule.id,
+            [&timing, &work],
+            creator.as_deref(),
+            schedule.created_at,
+        );
         schedule.foreign = names.foreign_schedule(&facts, creator.as_deref(), &row.seal);
     }
     Ok(schedule)

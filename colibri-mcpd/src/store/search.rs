@@ -34,11 +34,16 @@ impl ToolIndex {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn change(&mut self, gone: &[i64], come: &[(i64, [String; FIELDS])]) -> Result<(), StoreError> {
+    pub fn change(
+        &mut self,
+        gone: &[i64],
+        come: &[(i64, [String; FIELDS])],
+    ) -> Result<(), StoreError> {
         let changed = (|| {
             let transaction = self.connection.transaction()?;
             {
-                let mut delete = transaction.prepare_cached("DELETE FROM tools WHERE rowid = ?1")?;
+                let mut delete =
+                    transaction.prepare_cached("DELETE FROM tools WHERE rowid = ?1")?;
                 for number in gone {
                     delete.execute([number])?;
                 }
@@ -47,7 +52,15 @@ impl ToolIndex {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
                 )?;
                 for (number, [server, name, title, description, parameters, summary]) in come {
-                    insert.execute(params![server, name, title, description, parameters, summary, number])?;
+                    insert.execute(params![
+                        server,
+                        name,
+                        title,
+                        description,
+                        parameters,
+                        summary,
+                        number
+                    ])?;
                 }
             }
             transaction.commit()
@@ -61,7 +74,9 @@ impl ToolIndex {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn matching(&self, word: &str) -> Result<Vec<(i64, f64)>, StoreError> {
-        let (word, star) = word.strip_suffix('*').map_or((word, ""), |stem| (stem, "*"));
+        let (word, star) = word
+            .strip_suffix('*')
+            .map_or((word, ""), |stem| (stem, "*"));
         let query = format!("\"{}\"{star}", word.replace(['"', '\0'], " "));
         let sql = format!("SELECT rowid, -bm25(tools, {WEIGHTS}) FROM tools WHERE tools MATCH ?1");
         let found: rusqlite::Result<Vec<(i64, f64)>> = (|| {
@@ -101,7 +116,10 @@ mod tests {
             (1, fields("read file", "Reads the files of a repository")),
             (
                 2,
-                fields("list branches", "Lists every branch, with the last file that changed"),
+                fields(
+                    "list branches",
+                    "Lists every branch, with the last file that changed",
+                ),
             ),
             (3, fields("push", "Pushes")),
         ];
@@ -119,7 +137,9 @@ mod tests {
     #[test]
     fn no_word_is_an_operator() {
         let mut index = ToolIndex::new().unwrap();
-        index.change(&[], &[(1, fields("near", "and or not near"))]).unwrap();
+        index
+            .change(&[], &[(1, fields("near", "and or not near"))])
+            .unwrap();
         for word in [
             "\"",
             "\"\"",

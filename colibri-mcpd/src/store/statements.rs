@@ -14,7 +14,8 @@ use colibri_api::Task;
 /// The statements of one transaction.
 pub(super) trait Statements {
     /// Runs a statement that returns rows.
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<BoardRow<'_>>, TransactionError>;
+    fn query(&mut self, sql: &str, values: &[Value])
+    -> Result<Vec<BoardRow<'_>>, TransactionError>;
 
     /// Runs a statement, and returns the number of rows that it changed.
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, TransactionError>;
@@ -79,7 +80,12 @@ pub(super) trait HostNames {
     fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String>;
 
     /// The same of a schedule, of which `facts` is what is signed.
-    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>, seal: &RowSeal) -> Option<String>;
+    fn foreign_schedule(
+        &self,
+        facts: &serde_json::Value,
+        creator: Option<&str>,
+        seal: &RowSeal,
+    ) -> Option<String>;
 
     /// An instance: one of another host keeps that one's name.
     fn local_session<'a>(&self, session: &'a str) -> &'a str;
@@ -130,7 +136,10 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn person(&self, column: usize) -> rusqlite::Result<Option<String>> {
         let person = self.get::<Option<i64>>(column)?;
-        Ok(self.names.zip(person).and_then(|(names, person)| names.name(person)))
+        Ok(self
+            .names
+            .zip(person)
+            .and_then(|(names, person)| names.name(person)))
     }
 
     /// The group, or all, with whom something is shared.
@@ -162,7 +171,11 @@ impl BoardRow<'_> {
 pub(super) struct SqliteStatements<'a>(pub(super) &'a Connection);
 
 impl Statements for SqliteStatements<'_> {
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<BoardRow<'_>>, TransactionError> {
+    fn query(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<BoardRow<'_>>, TransactionError> {
         let mut statement = self.0.prepare_cached(sql)?;
         let columns = statement.column_count();
         let mut rows = statement.query(params_from_iter(values))?;

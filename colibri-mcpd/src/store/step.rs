@@ -33,8 +33,18 @@ const TABLE: [(TaskStep, &str, &[TaskStatus], TaskStatus); 8] = [
     (TaskStep::Start, "start", &[Claimed, Started], Started),
     (TaskStep::Finish, "finish", &[Claimed, Started], Done),
     (TaskStep::Fail, "fail", &[Claimed, Started], Failed),
-    (TaskStep::Requeue, "release", &[Claimed, Started, Queued], Queued),
-    (TaskStep::GiveUp, "release", &[Claimed, Started, Queued], Failed),
+    (
+        TaskStep::Requeue,
+        "release",
+        &[Claimed, Started, Queued],
+        Queued,
+    ),
+    (
+        TaskStep::GiveUp,
+        "release",
+        &[Claimed, Started, Queued],
+        Failed,
+    ),
     (TaskStep::Queue, "release", &[Intake], Queued),
     (
         TaskStep::Cancel,
@@ -47,7 +57,9 @@ const TABLE: [(TaskStep, &str, &[TaskStatus], TaskStatus); 8] = [
 impl TaskStep {
     fn row(self) -> (&'static str, &'static [TaskStatus], TaskStatus) {
         let found = TABLE.iter().find(|(step, ..)| *step == self);
-        found.map_or(("nothing", &[], Intake), |(_, name, from, to)| (*name, *from, *to))
+        found.map_or(("nothing", &[], Intake), |(_, name, from, to)| {
+            (*name, *from, *to)
+        })
     }
 
     /// The callers' name of it.
@@ -76,7 +88,11 @@ mod tests {
             let reached = TABLE.iter().any(|(.., to)| *to == status);
             assert!(reached || status == Intake, "{status:?}");
             let left = TABLE.iter().any(|(_, _, from, _)| from.contains(&status));
-            assert_eq!(left, !matches!(status, Done | Failed | Cancelled), "{status:?}");
+            assert_eq!(
+                left,
+                !matches!(status, Done | Failed | Cancelled),
+                "{status:?}"
+            );
         }
     }
 }

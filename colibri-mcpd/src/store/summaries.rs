@@ -49,7 +49,11 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`].
-    pub(crate) fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
+    pub(crate) fn put_summary(
+        &self,
+        summary: &StoredSummary,
+        model: &str,
+    ) -> Result<(), StoreError> {
         room(self.path(), summary.text.len())?;
         self.with(|connection| {
             let transaction = connection.transaction()?;
@@ -98,7 +102,10 @@ impl Database {
             // A clock that was set back makes no calls of the future count for longer than an hour.
             transaction
                 .prepare_cached("DELETE FROM summary_calls WHERE at NOT BETWEEN ?1 AND ?2")?
-                .execute([now.saturating_sub(HOUR).cast_signed() + 1, (now + HOUR).cast_signed()])?;
+                .execute([
+                    now.saturating_sub(HOUR).cast_signed() + 1,
+                    (now + HOUR).cast_signed(),
+                ])?;
             let calls = calls(&transaction, now)?;
             let of_server = calls.get(server).copied().unwrap_or_default();
             if of_server >= most_of_server || calls.values().sum::<usize>() >= most {
@@ -164,11 +171,16 @@ mod tests {
         let store = Database::open(state.path()).unwrap();
         let fill = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)
                     INSERT INTO summaries SELECT 'k' || i, 'p', 't', 'm', i FROM n";
-        store.with(|c| c.execute(fill, [MAX_SUMMARIES.cast_signed()])).unwrap();
+        store
+            .with(|c| c.execute(fill, [MAX_SUMMARIES.cast_signed()]))
+            .unwrap();
         store.put_summary(&summary("new", "p", "t"), "m").unwrap();
         let all = store.summaries().unwrap();
         assert_eq!(all.len(), MAX_SUMMARIES);
-        assert!(all.iter().any(|summary| summary.key == "new") && all.iter().all(|summary| summary.key != "k1"));
+        assert!(
+            all.iter().any(|summary| summary.key == "new")
+                && all.iter().all(|summary| summary.key != "k1")
+        );
     }
 
     #[test]
@@ -181,8 +193,14 @@ mod tests {
         let begin = 10 * HOUR;
         assert!(add("a", begin) && add("a", begin + 1), "two of a server");
         assert!(!add("a", begin + 2), "the third of a server");
-        assert!(add("b", begin + 3) && !add("c", begin + 4), "the fourth of all");
-        assert!(!add("a", begin - 5), "a clock that goes back gives none back");
+        assert!(
+            add("b", begin + 3) && !add("c", begin + 4),
+            "the fourth of all"
+        );
+        assert!(
+            !add("a", begin - 5),
+            "a clock that goes back gives none back"
+        );
         let store = Database::open(state.path()).unwrap();
         assert_eq!(
             store.summary_calls(begin + 5).unwrap(),
@@ -193,6 +211,9 @@ mod tests {
             add("a", begin + HOUR) && !add("a", begin + HOUR),
             "the first is over, the second is not"
         );
-        assert!(add("a", begin - 2 * HOUR), "calls of the far future do not count");
+        assert!(
+            add("a", begin - 2 * HOUR),
+            "calls of the far future do not count"
+        );
     }
 }

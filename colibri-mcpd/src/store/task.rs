@@ -98,14 +98,26 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Deferred`] where they have `most` open ones of such sources; as [`Database::add_task`].
-    pub(crate) fn add_deferred(&self, new: NewTask, most: i64, now: u64, tell: Tell<'_>) -> Result<Task, StoreError> {
-        const OPEN: &str = "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
-        let same =
-            format!("SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1");
+    pub(crate) fn add_deferred(
+        &self,
+        new: NewTask,
+        most: i64,
+        now: u64,
+        tell: Tell<'_>,
+    ) -> Result<Task, StoreError> {
+        const OPEN: &str =
+            "status IN ('intake', 'queued', 'claimed', 'started') AND created_by = ?1";
+        let same = format!(
+            "SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1"
+        );
         let count = format!("SELECT count(*) FROM tasks WHERE {OPEN} AND source LIKE ?2");
         let person = Value::from(self.person(new.created_by)?);
         self.change_board(|statements| {
-            let values = [person.clone(), new.source.clone().into(), new.title.clone().into()];
+            let values = [
+                person.clone(),
+                new.source.clone().into(),
+                new.title.clone().into(),
+            ];
             let open = statements.one(&same, &values, read)?;
             if let Some(open) = open.filter(|open| open.foreign.is_none()) {
                 return Ok(open);
@@ -131,8 +143,11 @@ impl Database {
                 let whole = |row: &BoardRow<'_>| {
                     let (task, result) = (read(row)?, row.get::<Option<String>>(RESULT)?);
                     // On a board of many hosts it is the one of which the digest was signed.
-                    let is_signed = |result: &String| row.names.is_none() || row.seal.result == Some(digest(result));
-                    let result = result.filter(|result| task.foreign.is_none() && is_signed(result));
+                    let is_signed = |result: &String| {
+                        row.names.is_none() || row.seal.result == Some(digest(result))
+                    };
+                    let result =
+                        result.filter(|result| task.foreign.is_none() && is_signed(result));
                     Ok((task, result))
                 };
                 self.on_board(|statements| statements.one(&sql, &[id.into()], whole))?
@@ -216,7 +231,11 @@ impl Database {
         room(self.path(), new.title.len() + new.description.len())?;
         let said = self.fleet().map(|_| new.clone());
         let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
-        let may = new.limits.may.as_ref().map(|may| serde_json::json!(may).to_string());
+        let may = new
+            .limits
+            .may
+            .as_ref()
+            .map(|may| serde_json::json!(may).to_string());
         let sql = format!(
             "INSERT INTO tasks (title, description, source, status, required_capabilities, priority, created_by,
                  created_at, updated_at, for_session, share, may, by_person, tainted)
@@ -239,7 +258,8 @@ impl Database {
         ];
         statements.wake_others();
         let task = statements.one(&sql, &values, read)?;
-        let mut task = task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
+        let mut task =
+            task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
         if let Some((fleet, said)) = self.fleet().zip(said) {
             task = new_task(task.id, said, for_session, now);
             task.person = Some(fleet.person_name(task.said.created_by));
@@ -288,7 +308,10 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
     let status: String = row.get(4)?;
     let capabilities: String = row.get(5)?;
     let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
-    let time = |column| row.get::<Option<i64>>(column).map(|time| time.map(i64::unsigned_abs));
+    let time = |column| {
+        row.get::<Option<i64>>(column)
+            .map(|time| time.map(i64::unsigned_abs))
+    };
     let mut task = Task {
         id: number(0)?,
         said: NewTask {
@@ -329,7 +352,9 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
         started_at: time(17)?,
         ended_at: time(18)?,
     };
-    task.foreign = row.names.and_then(|names| names.foreign_task(&task, &row.seal));
+    task.foreign = row
+        .names
+        .and_then(|names| names.foreign_task(&task, &row.seal));
     Ok(task)
 }
 
@@ -367,7 +392,9 @@ mod tests {
         let mut ids = Vec::new();
         let mut cursor = None;
         loop {
-            let page = store.tasks(Actor::DAEMON, filter, limit, cursor.as_deref()).unwrap();
+            let page = store
+                .tasks(Actor::DAEMON, filter, limit, cursor.as_deref())
+                .unwrap();
             assert!(page.tasks.len() <= limit as usize);
             ids.extend(page.tasks.iter().map(|task| task.id));
             cursor = page.next_cursor;
@@ -429,12 +456,24 @@ mod tests {
         for _ in 0..5 {
             store.added(new("t", TaskStatus::Queued, "s")).unwrap();
         }
-        let first = store.tasks(Actor::DAEMON, &TaskFilter::default(), 2, None).unwrap();
+        let first = store
+            .tasks(Actor::DAEMON, &TaskFilter::default(), 2, None)
+            .unwrap();
         store.added(new("late", TaskStatus::Queued, "s")).unwrap();
         let second = store
-            .tasks(Actor::DAEMON, &TaskFilter::default(), 2, first.next_cursor.as_deref())
+            .tasks(
+                Actor::DAEMON,
+                &TaskFilter::default(),
+                2,
+                first.next_cursor.as_deref(),
+            )
             .unwrap();
-        let ids: Vec<_> = first.tasks.iter().chain(&second.tasks).map(|task| task.id).collect();
+        let ids: Vec<_> = first
+            .tasks
+            .iter()
+            .chain(&second.tasks)
+            .map(|task| task.id)
+            .collect();
         assert_eq!(ids, [5, 4, 3, 2]);
     }
 

@@ -79,14 +79,19 @@ fn a_damaged_file_is_refused_and_says_what_to_do() {
     drop(store);
     let whole = std::fs::read(temporary.path().join("colibri.db")).unwrap();
     let pages = whole.len() / PAGE;
-    assert!(pages > 30 && whole.len().is_multiple_of(PAGE), "{}", whole.len());
+    assert!(
+        pages > 30 && whole.len().is_multiple_of(PAGE),
+        "{}",
+        whole.len()
+    );
     let open = |bytes: &[u8]| {
         let place = tempfile::tempdir().unwrap();
         std::fs::write(place.path().join("colibri.db"), bytes).unwrap();
         let store = Database::open(place.path()).map_err(|error| error.to_string());
         (place, store)
     };
-    let says_what_to_do = |why: &str| why.contains("colibri.db") && why.contains("restore it from a backup");
+    let says_what_to_do =
+        |why: &str| why.contains("colibri.db") && why.contains("restore it from a backup");
     for left in [
         1,
         15,
@@ -131,7 +136,11 @@ fn a_killed_writer_loses_nothing() {
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "--nocapture", "store::tests::child_writes_until_killed"])
+            .args([
+                "--exact",
+                "--nocapture",
+                "store::tests::child_writes_until_killed",
+            ])
             .env(CHILD, temporary.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -165,7 +174,11 @@ fn a_killed_writer_loses_nothing() {
             .unwrap();
         assert_eq!(verdict, "ok");
         let orphans: i64 = store
-            .with(|c| c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| row.get(0)))
+            .with(|c| {
+                c.query_row("SELECT count(*) FROM pragma_foreign_key_check", [], |row| {
+                    row.get(0)
+                })
+            })
             .unwrap();
         assert_eq!(orphans, 0);
         let count = i64::try_from(store.task_counts(Actor::DAEMON).unwrap()[1].1).unwrap();

@@ -134,8 +134,12 @@ impl SummaryMaker {
     /// that none with many tools, or with a definition that the provider refuses to read, keeps those of others waiting.
     fn next(&self, given_up: &HashSet<SummaryKey>) -> Result<Option<SummarisableTool>, BatchEnd> {
         let now = (self.clock)();
-        let calls = self.store.summary_calls(now).map_err(|error| unkept(&error))?;
-        let calls_of = |tool: &SummarisableTool| calls.get(&*tool.server).copied().unwrap_or_default();
+        let calls = self
+            .store
+            .summary_calls(now)
+            .map_err(|error| unkept(&error))?;
+        let calls_of =
+            |tool: &SummarisableTool| calls.get(&*tool.server).copied().unwrap_or_default();
         let mut due = self.tools.approved();
         due.retain(|tool| self.summaries.is_due(&tool.key, now) && !given_up.contains(&tool.key));
         let any = !due.is_empty();
@@ -144,8 +148,11 @@ impl SummaryMaker {
             return Err(BatchEnd::Limit);
         }
         let first = due.into_iter().min_by(|a, b| {
-            let refused = |tool: &SummarisableTool| self.refused.get(&tool.server).copied().unwrap_or_default();
-            let order = |tool: &SummarisableTool| (refused(tool), calls_of(tool), tool.server.clone());
+            let refused = |tool: &SummarisableTool| {
+                self.refused.get(&tool.server).copied().unwrap_or_default()
+            };
+            let order =
+                |tool: &SummarisableTool| (refused(tool), calls_of(tool), tool.server.clone());
             order(a).cmp(&order(b)).then_with(|| a.key.cmp(&b.key))
         });
         Ok(first)
@@ -158,12 +165,17 @@ impl SummaryMaker {
                 return Ok(false);
             };
             let Some(adapter) = self.tools.adapter() else {
-                warn!("tools are not summarised: the registry has no server model-api; reload when it has");
+                warn!(
+                    "tools are not summarised: the registry has no server model-api; reload when it has"
+                );
                 return Err(BatchEnd::Refused);
             };
             let may = aside(|| {
-                self.store
-                    .add_summary_call(&tool.server, (self.clock)(), (MAX_CALLS_OF_SERVER, MAX_CALLS))
+                self.store.add_summary_call(
+                    &tool.server,
+                    (self.clock)(),
+                    (MAX_CALLS_OF_SERVER, MAX_CALLS),
+                )
             });
             if !may.map_err(|error| unkept(&error))? {
                 return Err(BatchEnd::Limit);
@@ -176,7 +188,11 @@ impl SummaryMaker {
             match answered {
                 SummaryCallOutcome::Sentence(sentence) => {
                     self.failures = 0;
-                    let kept = (&tool.key, sentence.as_deref().unwrap_or_default(), (self.clock)());
+                    let kept = (
+                        &tool.key,
+                        sentence.as_deref().unwrap_or_default(),
+                        (self.clock)(),
+                    );
                     aside(|| self.summaries.keep(&self.store, kept, &self.model));
                     return Ok(true);
                 }
@@ -190,7 +206,9 @@ impl SummaryMaker {
                 }
                 SummaryCallOutcome::Failed(why, after) => {
                     let [least, most] = BETWEEN_ATTEMPTS;
-                    let wait = (least * 2_u32.pow(self.failures.min(4))).min(most).max(after);
+                    let wait = (least * 2_u32.pow(self.failures.min(4)))
+                        .min(most)
+                        .max(after);
                     if self.failures == 0 {
                         info!(model = self.model, "a tool was not summarised yet: {why}");
                     }

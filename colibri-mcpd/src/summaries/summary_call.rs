@@ -57,7 +57,11 @@ pub(super) fn context(definition: &[u8], redactor: &Redactor) -> String {
             continue;
         };
         // Before it is cut: of a secret that was cut in two, neither half is found.
-        let part: String = redactor.redact(value.text()).chars().take(MAX_PART).collect();
+        let part: String = redactor
+            .redact(value.text())
+            .chars()
+            .take(MAX_PART)
+            .collect();
         context.push_str(&format!("{key}: {part}\n"));
     }
     context
@@ -83,7 +87,9 @@ pub(super) fn read(message: &Value) -> SummaryCallOutcome {
         return failed(error, &error["data"]);
     }
     if result["isError"] != true && said["ok"] != false {
-        return SummaryCallOutcome::Sentence(said["completion"].as_str().and_then(written_sentence));
+        return SummaryCallOutcome::Sentence(
+            said["completion"].as_str().and_then(written_sentence),
+        );
     }
     match (&result["_meta"]["org.colibri/error"], &said["error"]) {
         (ours, Value::Null) => failed(&json!({ "message": result["content"][0]["text"] }), ours),
@@ -125,7 +131,11 @@ mod tests {
             "icons": [{ "src": long }], "_meta": { "secret": 1 }, "annotations": { "title": "u" } });
         let context = context(definition.to_string().as_bytes(), &redactor);
         assert!(context.contains("name: \"t\"\n") && context.contains("inputSchema: {"));
-        assert!(!context.contains("secret") && !context.contains("annotations") && !context.contains("icons"));
+        assert!(
+            !context.contains("secret")
+                && !context.contains("annotations")
+                && !context.contains("icons")
+        );
         assert!(!context.contains("0123456789abcdef"));
         assert!(context.chars().count() < 9_000, "{}", context.len());
     }
@@ -133,17 +143,26 @@ mod tests {
     #[test]
     fn an_id_has_as_many_characters_as_the_contract_allows() {
         for name in ["n".repeat(1 << 20), "\u{1b}\u{202e}".repeat(1 << 10)] {
-            let said: Value = serde_json::from_str(&arguments(&format!("s:{name}:00"), "c", "m")).unwrap();
+            let said: Value =
+                serde_json::from_str(&arguments(&format!("s:{name}:00"), "c", "m")).unwrap();
             let id = said["task_id"].as_str().unwrap();
-            assert!(id.starts_with("summary:s:") && id.chars().count() <= 200, "{id}");
+            assert!(
+                id.starts_with("summary:s:") && id.chars().count() <= 200,
+                "{id}"
+            );
         }
     }
 
     #[test]
     fn an_answer_is_a_sentence_or_none() {
         let sentence = |text: &str| SummaryCallOutcome::Sentence(Some(text.to_owned()));
-        let said = |completion: Value| result(json!({ "structuredContent": { "completion": completion } }));
-        assert_eq!(said(json!("Reads a file.\nMore")), sentence("Reads a file."));
+        let said = |completion: Value| {
+            result(json!({ "structuredContent": { "completion": completion } }))
+        };
+        assert_eq!(
+            said(json!("Reads a file.\nMore")),
+            sentence("Reads a file.")
+        );
         for nothing in [
             json!(""),
             json!(" \n"),
@@ -152,21 +171,34 @@ mod tests {
             json!({ "text": "x" }),
             Value::Null,
         ] {
-            assert_eq!(said(nothing.clone()), SummaryCallOutcome::Sentence(None), "{nothing}");
+            assert_eq!(
+                said(nothing.clone()),
+                SummaryCallOutcome::Sentence(None),
+                "{nothing}"
+            );
         }
         for nothing in [json!({}), json!({ "content": [] }), json!("x"), Value::Null] {
-            assert_eq!(result(nothing.clone()), SummaryCallOutcome::Sentence(None), "{nothing}");
+            assert_eq!(
+                result(nothing.clone()),
+                SummaryCallOutcome::Sentence(None),
+                "{nothing}"
+            );
         }
     }
 
     #[test]
     fn failures_are_told_apart_by_their_codes() {
-        let transient = |why: &str, after| SummaryCallOutcome::Failed(why.to_owned(), Duration::from_secs(after));
+        let transient = |why: &str, after| {
+            SummaryCallOutcome::Failed(why.to_owned(), Duration::from_secs(after))
+        };
         let refused = |why: &str| SummaryCallOutcome::Refused(why.to_owned());
-        let adapters =
-            |error: Value| result(json!({ "isError": true, "structuredContent": { "ok": false, "error": error } }));
+        let adapters = |error: Value| {
+            result(json!({ "isError": true, "structuredContent": { "ok": false, "error": error } }))
+        };
         assert_eq!(
-            adapters(json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": 40 })),
+            adapters(
+                json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": 40 })
+            ),
             transient("MODEL_BUSY: 429", 40)
         );
         assert_eq!(
@@ -180,7 +212,9 @@ mod tests {
         assert_eq!(adapters(json!(["?"])), refused("it does not say why"));
         let ours = |code: &str| {
             let meta = json!({ "org.colibri/error": { "code": code } });
-            result(json!({ "isError": true, "content": [{ "type": "text", "text": "why" }], "_meta": meta }))
+            result(
+                json!({ "isError": true, "content": [{ "type": "text", "text": "why" }], "_meta": meta }),
+            )
         };
         assert_eq!(ours("SERVER_DIED"), transient("SERVER_DIED: why", 0));
         assert_eq!(ours("CONTRACT_DENIED"), refused("CONTRACT_DENIED: why"));

@@ -104,7 +104,12 @@ impl SummaryTable {
     }
 
     /// Keeps what a model said.
-    pub(super) fn keep(&self, store: &Database, (key, text, at): (&SummaryKey, &str, u64), model: &str) {
+    pub(super) fn keep(
+        &self,
+        store: &Database,
+        (key, text, at): (&SummaryKey, &str, u64),
+        model: &str,
+    ) {
         let summary = StoredSummary {
             key: key.name.clone(),
             pin: key.pin.clone(),
@@ -118,7 +123,10 @@ impl SummaryTable {
         let text = text.into();
         said.insert(key.clone(), ModelSentence { text, at });
         if said.len() > MAX_SUMMARIES
-            && let Some(oldest) = said.iter().min_by_key(|(_, said)| said.at).map(|(key, _)| key.clone())
+            && let Some(oldest) = said
+                .iter()
+                .min_by_key(|(_, said)| said.at)
+                .map(|(key, _)| key.clone())
         {
             said.remove(&oldest);
         }
@@ -140,7 +148,15 @@ mod tests {
             name: format!("s:{at}:00"),
             pin: "pin".to_owned(),
         };
-        let filled = (1..=MAX_SUMMARIES as u64).map(|at| (key(at), ModelSentence { text: "T".into(), at }));
+        let filled = (1..=MAX_SUMMARIES as u64).map(|at| {
+            (
+                key(at),
+                ModelSentence {
+                    text: "T".into(),
+                    at,
+                },
+            )
+        });
         summaries.said.write().extend(filled);
         for at in [1, MAX_SUMMARIES as u64 + 1] {
             summaries.keep(&store, (&key(at), "T", at), "m");

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use super::maker::{BatchEnd, CallFuture, InternalCalls, MAX_CALLS, MAX_CALLS_OF_SERVER, SummaryMaker};
+use super::maker::{
+    BatchEnd, CallFuture, InternalCalls, MAX_CALLS, MAX_CALLS_OF_SERVER, SummaryMaker,
+};
 use super::summary_table::{SummaryKey, SummaryTable};
 use super::tools::{SummarisableTool, ToolSource};
 use crate::store::Database;
@@ -23,7 +25,9 @@ struct Fake {
 impl Fake {
     fn of(tools: &[(&str, &str)]) -> Fake {
         let fake = Fake::default();
-        tools.iter().for_each(|(server, own)| fake.add(server, own, "pin"));
+        tools
+            .iter()
+            .for_each(|(server, own)| fake.add(server, own, "pin"));
         fake
     }
 
@@ -54,11 +58,18 @@ impl ToolSource for Fake {
 
     fn approved(&self) -> Vec<SummarisableTool> {
         let tools = self.tools.lock().unwrap();
-        tools.keys().map(|(server, own, pin)| tool(server, own, pin)).collect()
+        tools
+            .keys()
+            .map(|(server, own, pin)| tool(server, own, pin))
+            .collect()
     }
 
     fn context(&self, tool: &SummarisableTool) -> Option<String> {
-        let at = (tool.server.to_string(), tool.own.clone(), tool.key.pin.clone());
+        let at = (
+            tool.server.to_string(),
+            tool.own.clone(),
+            tool.key.pin.clone(),
+        );
         self.tools.lock().unwrap().get(&at).cloned()
     }
 }
@@ -85,11 +96,15 @@ impl InternalCalls for Model {
 }
 
 fn said(completion: &str) -> Result<Value, String> {
-    Ok(json!({ "id": 1, "result": { "content": [], "structuredContent": { "completion": completion } } }))
+    Ok(
+        json!({ "id": 1, "result": { "content": [], "structuredContent": { "completion": completion } } }),
+    )
 }
 
 fn failed(error: Value) -> Result<Value, String> {
-    Ok(json!({ "id": 1, "result": { "isError": true, "structuredContent": { "ok": false, "error": error } } }))
+    Ok(
+        json!({ "id": 1, "result": { "isError": true, "structuredContent": { "ok": false, "error": error } } }),
+    )
 }
 
 fn busy() -> Result<Value, String> {
@@ -141,14 +156,18 @@ impl Bench {
     /// The tools that were asked about.
     fn asked(&self) -> Vec<String> {
         let asked = self.model.asked.lock().unwrap();
-        let context = |(_, arguments): &(_, Value)| arguments["context"].as_str().unwrap().to_owned();
+        let context =
+            |(_, arguments): &(_, Value)| arguments["context"].as_str().unwrap().to_owned();
         asked.iter().map(context).collect()
     }
 
     /// The seconds between calls.
     fn waits(&self) -> Vec<u64> {
         let asked = self.model.asked.lock().unwrap();
-        asked.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs()).collect()
+        asked
+            .windows(2)
+            .map(|pair| (pair[1].0 - pair[0].0).as_secs())
+            .collect()
     }
 
     /// The stored summaries, which are the known ones.
@@ -164,7 +183,10 @@ impl Bench {
 
 #[tokio::test(start_paused = true)]
 async fn each_definition_is_asked_about_once_and_another_pin_is_another() {
-    let bench = Bench::new(Fake::of(&[("a", "x"), ("a", "y"), ("b", "z")]), [said("Does it.")]);
+    let bench = Bench::new(
+        Fake::of(&[("a", "x"), ("a", "y"), ("b", "z")]),
+        [said("Does it.")],
+    );
     let come = bench.summaries.come();
     assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     assert_eq!(
@@ -178,7 +200,8 @@ async fn each_definition_is_asked_about_once_and_another_pin_is_another() {
         first,
         json!({ "task_id": "summary:a:x:00", "context": "about a x pin", "max_tokens": 300, "temperature": 0, "model": "m" })
     );
-    let kept = |name: &str, pin: &str| (format!("{name}:00"), pin.to_owned(), "Does it.".to_owned());
+    let kept =
+        |name: &str, pin: &str| (format!("{name}:00"), pin.to_owned(), "Does it.".to_owned());
     assert_eq!(
         bench.kept(),
         [kept("a:x", "pin"), kept("a:y", "pin"), kept("b:z", "pin")]
@@ -211,7 +234,10 @@ async fn three_attempts_twice_as_far_apart_each_time_and_the_next_tool_waits_too
     ];
     let bench = Bench::new(Fake::of(&[("a", "x"), ("b", "y")]), says);
     assert_eq!(bench.maker().batch().await, BatchEnd::Done);
-    assert_eq!(bench.asked(), [["about a x pin"; 3], ["about b y pin"; 3]].concat());
+    assert_eq!(
+        bench.asked(),
+        [["about a x pin"; 3], ["about b y pin"; 3]].concat()
+    );
     assert_eq!(bench.waits(), [5, 10, 20, 40, 60]);
     assert_eq!(bench.kept().len(), 1);
 }
@@ -219,9 +245,14 @@ async fn three_attempts_twice_as_far_apart_each_time_and_the_next_tool_waits_too
 #[tokio::test(start_paused = true)]
 async fn a_provider_is_given_the_time_that_it_asks_for_up_to_an_hour() {
     let after = |seconds: u64| {
-        failed(json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": seconds }))
+        failed(
+            json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": seconds }),
+        )
     };
-    let bench = Bench::new(Fake::of(&[("a", "x")]), [after(77), after(u64::MAX), said("Does it.")]);
+    let bench = Bench::new(
+        Fake::of(&[("a", "x")]),
+        [after(77), after(u64::MAX), said("Does it.")],
+    );
     assert_eq!(bench.maker().batch().await, BatchEnd::Done);
     assert_eq!(bench.waits(), [77, 3600]);
 }
@@ -239,7 +270,11 @@ async fn what_stays_ends_the_batch_until_something_is_changed_by_hand() {
         changes.send_replace(());
         sleep(Duration::from_secs(60)).await;
     }
-    assert_eq!(bench.asked().len(), 1, "tools that change are no reason to ask again");
+    assert_eq!(
+        bench.asked().len(),
+        1,
+        "tools that change are no reason to ask again"
+    );
     bench.summaries.try_again();
     sleep(Duration::from_secs(60)).await;
     assert_eq!((bench.asked().len(), bench.kept().len()), (3, 2));
@@ -320,7 +355,9 @@ async fn a_server_that_changes_its_tools_all_the_time_costs_no_more_than_its_cal
     assert_eq!(again.asked().len(), MAX_CALLS_OF_SERVER + 2);
     for server in 0..10 {
         for n in 0..MAX_CALLS_OF_SERVER {
-            again.tools.add(&format!("hostile{server}"), &format!("t{n}"), "pin");
+            again
+                .tools
+                .add(&format!("hostile{server}"), &format!("t{n}"), "pin");
         }
     }
     assert_eq!(again.maker().batch().await, BatchEnd::Limit);

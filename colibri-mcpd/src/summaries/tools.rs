@@ -39,7 +39,10 @@ pub(super) trait ToolSource: Send + Sync {
 fn may_be_sent(item: &Item) -> bool {
     item.standing.is_approved()
         && &*item.server.spec.id != ADAPTER
-        && item.verdict.failure(&item.server.spec.id, Feature::Tool).is_none()
+        && item
+            .verdict
+            .failure(&item.server.spec.id, Feature::Tool)
+            .is_none()
 }
 
 impl ToolSource for ServerHost {
@@ -49,12 +52,17 @@ impl ToolSource for ServerHost {
         }
         let table = self.table();
         let known = table.by_origin(Feature::Tool, ADAPTER, COMPLETE);
-        Some(known.map_or_else(|| format!("{ADAPTER}__{COMPLETE}"), |item| item.exposed.clone()))
+        Some(known.map_or_else(
+            || format!("{ADAPTER}__{COMPLETE}"),
+            |item| item.exposed.clone(),
+        ))
     }
 
     fn approved(&self) -> Vec<SummarisableTool> {
         let table = self.table();
-        let approved = table.offered_alone(Feature::Tool).filter(|item| may_be_sent(item));
+        let approved = table
+            .offered_alone(Feature::Tool)
+            .filter(|item| may_be_sent(item));
         approved
             .map(|item| SummarisableTool {
                 server: item.server.spec.id.clone(),

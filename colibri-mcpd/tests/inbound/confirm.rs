@@ -10,7 +10,9 @@ use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::{LineInput, serve};
 use colibri_mcpd::policy::DEFAULT_EXPIRY;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, ReadBuf};
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, ReadBuf,
+};
 use tokio::sync::watch;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -40,7 +42,11 @@ struct ClientPipe {
 }
 
 impl AsyncRead for ClientPipe {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.pipe).poll_read(context, into)
     }
 }
@@ -91,7 +97,8 @@ impl TestClient {
         if era == Era::Modern {
             meta["io.modelcontextprotocol/protocolVersion"] = json!("2026-07-28");
             meta["io.modelcontextprotocol/clientInfo"] = info.clone();
-            meta["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {"form": {}}});
+            meta["io.modelcontextprotocol/clientCapabilities"] =
+                json!({"elicitation": {"form": {}}});
         }
         let mut client = TestClient {
             era,
@@ -102,8 +109,7 @@ impl TestClient {
             next: 1,
         };
         if era == Era::Legacy {
-            let params =
-                json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": info});
+            let params = json!({"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": info});
             let id = client.begin("initialize", params).await;
             client.answer(id).await;
             client.notify("notifications/initialized", json!({})).await;
@@ -112,7 +118,10 @@ impl TestClient {
     }
 
     async fn send(&mut self, message: Value) {
-        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+        self.writer
+            .write_all(format!("{message}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     async fn notify(&mut self, method: &str, params: Value) {
@@ -121,7 +130,8 @@ impl TestClient {
     }
 
     async fn cancel(&mut self, id: u64) {
-        self.notify("notifications/cancelled", json!({"requestId": id})).await;
+        self.notify("notifications/cancelled", json!({"requestId": id}))
+            .await;
     }
 
     async fn begin(&mut self, method: &str, params: Value) -> u64 {
@@ -167,12 +177,19 @@ impl TestClient {
             let request = match self.era {
                 Era::Legacy if message["method"] == "elicitation/create" => message["id"].clone(),
                 Era::Modern if message["id"] == call => {
-                    assert_eq!(message["result"]["resultType"], "input_required", "{message}");
+                    assert_eq!(
+                        message["result"]["resultType"], "input_required",
+                        "{message}"
+                    );
                     message["result"]["requestState"].clone()
                 }
                 _ => continue,
             };
-            return AskedCall { params, call, request };
+            return AskedCall {
+                params,
+                call,
+                request,
+            };
         }
     }
 
@@ -197,7 +214,10 @@ impl TestClient {
     /// Everything that the client gets within a second.
     async fn hears_nothing_of(&mut self, id: u64) {
         while let Ok(message) = timeout(Duration::from_secs(1), self.message()).await {
-            assert!(message["id"] != id || message.get("method").is_some(), "{message}");
+            assert!(
+                message["id"] != id || message.get("method").is_some(),
+                "{message}"
+            );
         }
     }
 }
@@ -216,7 +236,12 @@ async fn waiting(world: &World, count: usize) -> Vec<String> {
 
 /// True if an operator's decision about a call is taken.
 fn decides(world: &World, id: &str, approve: bool) -> bool {
-    world.daemon.chain.approvals.decide(id, approve, 0, false).is_ok()
+    world
+        .daemon
+        .chain
+        .approvals
+        .decide(id, approve, 0, false)
+        .is_ok()
 }
 
 fn is_made(answer: &Value) -> bool {
@@ -243,7 +268,10 @@ fn assert_is_quiet(world: &World) {
     assert!(world.daemon.chain.approvals.list().is_empty());
     let trail = world.trail();
     let of = |kind: &str, member: &str| {
-        let mut numbers: Vec<_> = trail.iter().filter(|record| record["kind"] == kind).collect();
+        let mut numbers: Vec<_> = trail
+            .iter()
+            .filter(|record| record["kind"] == kind)
+            .collect();
         numbers.retain(|record| !record[member].is_null());
         numbers
             .into_iter()
@@ -285,12 +313,24 @@ async fn a_reply_decides_if_a_person_can_have_given_it() {
                 assert!(decides(&world, &id, true), "{shown}");
             }
             let answer = client.answer(id).await;
-            assert_eq!(is_made(&answer), decided.unwrap_or(true), "{shown} {answer}");
+            assert_eq!(
+                is_made(&answer),
+                decided.unwrap_or(true),
+                "{shown} {answer}"
+            );
             if decided == Some(false) {
                 assert_eq!(code(&answer), "APPROVAL_DENIED", "{shown} {answer}");
             }
-            let outcome = if author.is_empty() { "unreadable" } else { action };
-            assert_eq!(replies(&world), [(outcome.to_owned(), author.to_owned())], "{shown}");
+            let outcome = if author.is_empty() {
+                "unreadable"
+            } else {
+                action
+            };
+            assert_eq!(
+                replies(&world),
+                [(outcome.to_owned(), author.to_owned())],
+                "{shown}"
+            );
             assert_is_quiet(&world);
             world.end().await;
         }
@@ -303,7 +343,8 @@ async fn any_reply_of_a_client_without_a_person_is_the_programs() {
     for era in ERAS {
         for (trigger, author) in [("exec", "program"), ("user", "person")] {
             let world = World::new(REGISTRY, OPEN).await;
-            let mut client = TestClient::named(&world, era, "codex-mcp-client", turn(trigger)).await;
+            let mut client =
+                TestClient::named(&world, era, "codex-mcp-client", turn(trigger)).await;
             let asked = client.call("git__status", json!({})).await;
             sleep(Duration::from_secs(10)).await;
             let id = client.reply(&asked, "accept").await;
@@ -313,7 +354,11 @@ async fn any_reply_of_a_client_without_a_person_is_the_programs() {
                 assert!(decides(&world, &id, true));
             }
             assert!(is_made(&client.answer(id).await), "{era:?} {trigger}");
-            assert_eq!(replies(&world), [("accept".to_owned(), author.to_owned())], "{era:?}");
+            assert_eq!(
+                replies(&world),
+                [("accept".to_owned(), author.to_owned())],
+                "{era:?}"
+            );
             world.end().await;
         }
     }
@@ -370,7 +415,9 @@ async fn a_call_whose_program_replied_ends_as_one_whose_client_cannot_be_asked()
                 assert_eq!(answer["error"]["code"], -32602, "{shown} {answer}");
             }
             match end {
-                End::Approval | End::Denial => assert!(decides(&world, &waits, end == End::Approval), "{shown}"),
+                End::Approval | End::Denial => {
+                    assert!(decides(&world, &waits, end == End::Approval), "{shown}")
+                }
                 End::Expiry => sleep(DEFAULT_EXPIRY - Duration::from_secs(1)).await,
                 End::Cancellation => client.cancel(id).await,
                 End::Disconnect | End::DaemonEnds => {}
@@ -428,7 +475,11 @@ async fn of_an_operator_and_a_person_one_decides_whenever_they_do() {
                 }
                 let is_operators = decides(&world, &waits, approve);
                 let answer = client.answer(id).await;
-                let is_allowed = if is_operators { approve } else { action == "accept" };
+                let is_allowed = if is_operators {
+                    approve
+                } else {
+                    action == "accept"
+                };
                 assert_eq!(is_made(&answer), is_allowed, "{shown} {answer}");
             }
         }
@@ -497,13 +548,31 @@ async fn a_client_that_gives_up_first_has_read_what_waits() {
             } else if message["result"]["resultType"] == "input_required" {
                 let params = json!({"name": "git__status", "arguments": {}, "_meta": client.meta});
                 let request = message["result"]["requestState"].clone();
-                id = client.reply(&AskedCall { params, call, request }, "cancel").await;
+                id = client
+                    .reply(
+                        &AskedCall {
+                            params,
+                            call,
+                            request,
+                        },
+                        "cancel",
+                    )
+                    .await;
             }
         }
         if era == Era::Legacy {
             let request = client.message().await["id"].clone();
             let params = Value::Null;
-            client.reply(&AskedCall { params, call, request }, "cancel").await;
+            client
+                .reply(
+                    &AskedCall {
+                        params,
+                        call,
+                        request,
+                    },
+                    "cancel",
+                )
+                .await;
         }
         let waits = waiting(&world, 1).await.remove(0);
         let message = notice["message"].as_str().unwrap();

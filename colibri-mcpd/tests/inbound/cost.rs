@@ -18,7 +18,8 @@ use colibri_mcpd::board::BoardActor;
 use colibri_mcpd::peer::{ByteBudget, Outbox};
 use colibri_mcpd::policy::{Clients, DailyUsage, SystemAccounts, Terms};
 use colibri_mcpd::relay::{
-    Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer, TargetDescription, Upstream,
+    Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer,
+    TargetDescription, Upstream,
 };
 use colibri_mcpd::store::CostQuery;
 use colibri_protocol::{Failure, Feature, Method, Version};
@@ -35,7 +36,9 @@ fn policy(cost: &Value) -> String {
 async fn spending(peer: &mut Peer) -> (Value, String) {
     let mut answer = peer.call("colibri_status", json!({})).await;
     let status = &mut answer["result"]["structuredContent"];
-    let mode = status["cost_mode"].as_str().unwrap_or_else(|| panic!("{status}"));
+    let mode = status["cost_mode"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{status}"));
     (status["spending"].clone(), mode.to_owned())
 }
 
@@ -47,7 +50,11 @@ async fn comes_whole(peer: &mut Peer, bytes: u64) -> bool {
 }
 
 fn own_spent(world: &World) -> u64 {
-    let share = world.daemon.host.shares().of(nix::unistd::geteuid().as_raw());
+    let share = world
+        .daemon
+        .host
+        .shares()
+        .of(nix::unistd::geteuid().as_raw());
     share.spent_on(CostDay::of(SystemTime::now())).bytes
 }
 
@@ -83,15 +90,20 @@ async fn an_agent_sets_no_mode_and_has_its_persons() {
     let agent = world.agent(SESSION, ALL);
     let mut peer = agent.connect().await;
     let unknown = peer.call("colibri_no_such", json!({"mode": "max"})).await;
-    let refused = peer.call("colibri_set_cost_mode", json!({"mode": "max"})).await;
+    let refused = peer
+        .call("colibri_set_cost_mode", json!({"mode": "max"}))
+        .await;
     assert!(refused["error"].is_object(), "{refused}");
     assert_eq!(
         refused["error"]["message"]
             .to_string()
             .replace("colibri_set_cost_mode", "X"),
-        unknown["error"]["message"].to_string().replace("colibri_no_such", "X")
+        unknown["error"]["message"]
+            .to_string()
+            .replace("colibri_no_such", "X")
     );
-    let through = json!({"server": "colibri", "tool": "colibri_set_cost_mode", "arguments": {"mode": "max"}});
+    let through =
+        json!({"server": "colibri", "tool": "colibri_set_cost_mode", "arguments": {"mode": "max"}});
     assert_eq!(
         code(&peer.call("colibri_external_mcp_call_tool", through).await),
         "NO_SUCH_TOOL"
@@ -125,7 +137,10 @@ async fn a_mode_that_its_person_chooses_counts_an_instance_from_then_on() {
     );
     let (said, mode) = spending(&mut peer).await;
     let spent = said["spent_bytes"].as_u64().unwrap();
-    assert_eq!((&said["before_bytes"], mode.as_str()), (&json!(640_000), "fast"));
+    assert_eq!(
+        (&said["before_bytes"], mode.as_str()),
+        (&json!(640_000), "fast")
+    );
     assert_eq!(said["left_bytes"], 640_000 + 500_000 - spent);
     // Its entry counts all of its life.
     assert_eq!(spending(&mut other).await.0["left_bytes"], 60_000);
@@ -134,7 +149,8 @@ async fn a_mode_that_its_person_chooses_counts_an_instance_from_then_on() {
     let refused = peer.call("git__status", json!({})).await;
     let text = refused["result"]["content"][0]["text"].as_str().unwrap();
     assert!(
-        code(&refused) == "BUDGET_SPENT" && text.contains("since its person chose the mode this agent has had 500000"),
+        code(&refused) == "BUDGET_SPENT"
+            && text.contains("since its person chose the mode this agent has had 500000"),
         "{refused}"
     );
     person.choose(Some(CostMode::Fast), 1);
@@ -158,7 +174,10 @@ async fn policys_mode_counts_all_of_an_instances_life() {
     let person = world.daemon.host.shares().of(PERSON.uid);
     person.choose(Some(CostMode::Fast), 0);
     let (said, mode) = spending(&mut peer).await;
-    assert_eq!((said["left_bytes"].as_u64(), mode.as_str()), (Some(10_000), "fast"));
+    assert_eq!(
+        (said["left_bytes"].as_u64(), mode.as_str()),
+        (Some(10_000), "fast")
+    );
     person.choose(None, 1);
     assert!(spending(&mut peer).await.0["left_bytes"].as_u64().unwrap() < 10_000);
     world.end().await;
@@ -182,20 +201,33 @@ async fn images_reach_an_agent_whatever_their_size_and_count_as_what_they_cost()
     let spent = agent.door.spent.bytes.load(Ordering::Relaxed);
     assert!((6 * 8_192..60_000).contains(&spent), "{spent}");
     // Where less is left than one costs it is kept, and none of it comes as text.
-    agent.door.spent.bytes.store(2_000_000 - 7_000, Ordering::Relaxed);
+    agent
+        .door
+        .spent
+        .bytes
+        .store(2_000_000 - 7_000, Ordering::Relaxed);
     let answer = peer.call("git__big", image).await;
     let note = answer["result"]["content"][1]["text"].as_str().unwrap();
     assert!(
-        note.contains("1 data block not among it (\"block\":0 is the first)") && answer.to_string().len() < 2_000,
+        note.contains("1 data block not among it (\"block\":0 is the first)")
+            && answer.to_string().len() < 2_000,
         "{answer}"
     );
-    let block = json!({"handle": answer["result"]["_meta"]["org.colibri/kept"]["handle"], "block": 0});
+    let block =
+        json!({"handle": answer["result"]["_meta"]["org.colibri/kept"]["handle"], "block": 0});
     let refused = peer.call("colibri_read_result", block.clone()).await;
     let text = refused["result"]["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("block 0 counts for 8"), "{text}");
-    agent.door.spent.bytes.store(2_000_000 - 9_000, Ordering::Relaxed);
+    agent
+        .door
+        .spent
+        .bytes
+        .store(2_000_000 - 9_000, Ordering::Relaxed);
     let read = peer.call("colibri_read_result", block).await;
-    assert_eq!(read["result"]["content"][0]["data"].as_str().unwrap().len(), 600_000);
+    assert_eq!(
+        read["result"]["content"][0]["data"].as_str().unwrap().len(),
+        600_000
+    );
     let spent = agent.door.spent.bytes.load(Ordering::Relaxed);
     assert!((1_999_000..2_000_000).contains(&spent), "{spent}");
     world.end().await;
@@ -206,7 +238,13 @@ async fn a_tool_that_was_called_is_never_said_to_be_called_again() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
     let mut peer = agent.connect().await;
-    let left = |bytes: u64| agent.door.spent.bytes.store(2_000_000 - bytes, Ordering::Relaxed);
+    let left = |bytes: u64| {
+        agent
+            .door
+            .spent
+            .bytes
+            .store(2_000_000 - bytes, Ordering::Relaxed)
+    };
     for is_kept in [true, false] {
         if !is_kept {
             std::fs::remove_dir_all(world.path().join("results")).unwrap();
@@ -214,18 +252,26 @@ async fn a_tool_that_was_called_is_never_said_to_be_called_again() {
         }
         // Structured content within the limit passes, however little is left beside it.
         left(20_000);
-        let answer = peer.call("git__rows", json!({"text": 100_000, "rows": 15_000})).await;
+        let answer = peer
+            .call("git__rows", json!({"text": 100_000, "rows": 15_000}))
+            .await;
         let result = &answer["result"];
         assert!(
-            result["isError"].is_null() && result["structuredContent"]["rows"].as_str().unwrap().len() == 15_000,
+            result["isError"].is_null()
+                && result["structuredContent"]["rows"].as_str().unwrap().len() == 15_000,
             "{answer}"
         );
         let note = result["content"][1]["text"].as_str().unwrap();
         assert!(note.contains("do not make it again"), "{note}");
-        assert_eq!(result["_meta"]["org.colibri/kept"]["handle"].is_string(), is_kept);
+        assert_eq!(
+            result["_meta"]["org.colibri/kept"]["handle"].is_string(),
+            is_kept
+        );
 
         left(20_000);
-        let answer = peer.call("git__rows", json!({"text": 100, "rows": 30_000})).await;
+        let answer = peer
+            .call("git__rows", json!({"text": 100, "rows": 30_000}))
+            .await;
         assert_eq!(code(&answer), "RESULT_TOO_LARGE", "{answer}");
         let text = answer["result"]["content"][0]["text"].as_str().unwrap();
         assert!(
@@ -248,7 +294,9 @@ async fn a_tool_that_was_called_is_never_said_to_be_called_again() {
 
 #[tokio::test]
 async fn a_spent_day_leaves_all_that_costs_nothing_of_servers() {
-    let servers: Value = (0..8).map(|n| (format!("s{n}"), json!({"command": "/m/s"}))).collect();
+    let servers: Value = (0..8)
+        .map(|n| (format!("s{n}"), json!({"command": "/m/s"})))
+        .collect();
     let world = World::new(
         &json!({"servers": servers}).to_string(),
         &policy(&json!({"mode": "fast"})),
@@ -264,10 +312,14 @@ async fn a_spent_day_leaves_all_that_costs_nothing_of_servers() {
         own: None,
     };
     shares.recall([(uid, spent(490_000))]);
-    let kept = peer.call("colibri_external_mcp_list_tools", json!({})).await;
+    let kept = peer
+        .call("colibri_external_mcp_list_tools", json!({}))
+        .await;
     assert_eq!(code(&kept), "RESULT_TOO_LARGE", "by the mode: {kept}");
     shares.recall([(uid, spent(500_000))]);
-    let whole = peer.call("colibri_external_mcp_list_tools", json!({})).await;
+    let whole = peer
+        .call("colibri_external_mcp_list_tools", json!({}))
+        .await;
     assert!(
         whole["result"]["structuredContent"]["tools"]
             .as_array()
@@ -302,7 +354,11 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
         "colibri_external_mcp_servers",
         "colibri_external_mcp_list_tools",
     ] {
-        assert_eq!(code(&peer.call(tool, json!({})).await), "BUDGET_SPENT", "{tool}");
+        assert_eq!(
+            code(&peer.call(tool, json!({})).await),
+            "BUDGET_SPENT",
+            "{tool}"
+        );
     }
     for (tool, arguments) in [
         ("colibri_status", json!({})),
@@ -312,11 +368,18 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
         let answer = peer.call(tool, arguments).await;
         assert!(answer["result"]["isError"].is_null(), "{answer}");
     }
-    for tool in ["colibri_finish_task", "colibri_fail_task", "colibri_release_task"] {
+    for tool in [
+        "colibri_finish_task",
+        "colibri_fail_task",
+        "colibri_release_task",
+    ] {
         assert_ne!(code(&peer.call(tool, json!({})).await), "BUDGET_SPENT");
     }
     // A task is no way around it: what others wrote there has 4,000 bytes at most.
-    for (description, code_of) in [("short".to_owned(), ""), ("d".repeat(5_000), "RESULT_TOO_LARGE")] {
+    for (description, code_of) in [
+        ("short".to_owned(), ""),
+        ("d".repeat(5_000), "RESULT_TOO_LARGE"),
+    ] {
         let new = NewTask {
             title: "t".to_owned(),
             description,
@@ -338,7 +401,10 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
         let answer = peer.call("colibri_get_task", json!({"task": task})).await;
         assert_eq!(code(&answer), code_of, "{answer}");
         let kept = &answer["result"]["_meta"]["org.colibri/error"]["kept"];
-        assert!(kept.is_null() && answer.to_string().len() < 4_000, "{answer}");
+        assert!(
+            kept.is_null() && answer.to_string().len() < 4_000,
+            "{answer}"
+        );
     }
     // What it asks of its model is another matter, and so is every other instance, and its person.
     let tokens = &agent.door.spent;
@@ -346,7 +412,9 @@ async fn an_agent_at_its_modes_budget_can_end_its_task_and_see_how_it_stands() {
         [&tokens.tokens_in, &tokens.tokens_out].map(|count| count.load(Ordering::Relaxed)),
         [0, 0]
     );
-    assert!(other.connect().await.call("git__status", json!({})).await["result"]["isError"].is_null());
+    assert!(
+        other.connect().await.call("git__status", json!({})).await["result"]["isError"].is_null()
+    );
     assert!(
         world
             .daemon
@@ -368,7 +436,11 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
     let mut peer = world.operator().await;
     assert!(comes_whole(&mut peer, 3_000).await && !comes_whole(&mut peer, 4_001).await);
     let today = CostDay::of(SystemTime::now());
-    let spent = |day, bytes| DailyUsage { day, bytes, own: None };
+    let spent = |day, bytes| DailyUsage {
+        day,
+        bytes,
+        own: None,
+    };
     shares.recall([(uid, spent(today, 499_999))]);
     assert!(
         peer.call("git__status", json!({})).await["result"]["isError"].is_null(),
@@ -392,7 +464,9 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
         assert_eq!(*rule, format!("clients.json: users.{uid}.cost"));
     }
     // Neither is above what the operator gave, nor is it set.
-    let above = peer.call("colibri_set_cost_mode", json!({"mode": "smart"})).await;
+    let above = peer
+        .call("colibri_set_cost_mode", json!({"mode": "smart"}))
+        .await;
     assert_eq!(code(&above), "POLICY_DENIED");
     let (said, mode) = spending(&mut peer).await;
     assert_eq!((&said["left_bytes"], mode.as_str()), (&json!(0), "fast"));
@@ -417,7 +491,11 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
 
 #[tokio::test]
 async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
-    let world = World::new(REGISTRY, &policy(&json!({"mode": "fast", "escalate": true}))).await;
+    let world = World::new(
+        REGISTRY,
+        &policy(&json!({"mode": "fast", "escalate": true})),
+    )
+    .await;
     let uid = nix::unistd::geteuid().as_raw();
     let today = CostDay::of(SystemTime::now());
     let spent = DailyUsage {
@@ -433,8 +511,11 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
     }
     for peer in &mut peers {
         for _ in 0..50 {
-            peer.begin("tools/call", json!({"name": "git__status", "arguments": {}}))
-                .await;
+            peer.begin(
+                "tools/call",
+                json!({"name": "git__status", "arguments": {}}),
+            )
+            .await;
         }
     }
     for peer in &mut peers {
@@ -447,7 +528,9 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
             .trail()
             .into_iter()
             .filter(|record| record["event"] == "cost-mode");
-        events.map(|record| record["details"].clone()).collect::<Vec<_>>()
+        events
+            .map(|record| record["details"].clone())
+            .collect::<Vec<_>>()
     };
     let first = raised();
     assert_eq!(first.len(), 1, "{first:?}");
@@ -457,23 +540,36 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
     );
     let (said, mode) = spending(&mut peers[0]).await;
     assert_eq!((&said["set"], mode.as_str()), (&json!("fast"), "smart"));
-    assert_eq!(said["left_bytes"], 8_000_000 - said["spent_bytes"].as_u64().unwrap());
+    assert_eq!(
+        said["left_bytes"],
+        8_000_000 - said["spent_bytes"].as_u64().unwrap()
+    );
     assert!(comes_whole(&mut peers[0], 15_000).await);
 
     // The same for an agent, up to the end.
     let agent = world.agent(SESSION, ALL);
     let mut peer = agent.connect().await;
     for (bytes, before, after) in [(499_999, "fast", "smart"), (1_999_999, "smart", "max")] {
-        agent.door.spent.bytes.store(bytes - 5_000, Ordering::Relaxed);
+        agent
+            .door
+            .spent
+            .bytes
+            .store(bytes - 5_000, Ordering::Relaxed);
         assert_eq!(spending(&mut peer).await.1, before);
         agent.door.spent.bytes.store(bytes, Ordering::Relaxed);
         peer.call("git__status", json!({})).await;
         assert_eq!(spending(&mut peer).await.1, after);
     }
     let last = raised().pop().unwrap();
-    assert_eq!((&last["agent"], &last["session"]), (&json!("coder"), &json!(SESSION)));
+    assert_eq!(
+        (&last["agent"], &last["session"]),
+        (&json!("coder"), &json!(SESSION))
+    );
     agent.door.spent.bytes.store(8_000_000, Ordering::Relaxed);
-    assert_eq!(code(&peer.call("git__status", json!({})).await), "BUDGET_SPENT");
+    assert_eq!(
+        code(&peer.call("git__status", json!({})).await),
+        "BUDGET_SPENT"
+    );
     world.end().await;
 }
 
@@ -491,8 +587,11 @@ async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
     let mut left = BTreeSet::new();
     for _ in 0..200 {
         left.insert(
-            peer.begin("tools/call", json!({"name": "git__big", "arguments": {"n": 50_000}}))
-                .await,
+            peer.begin(
+                "tools/call",
+                json!({"name": "git__big", "arguments": {"n": 50_000}}),
+            )
+            .await,
         );
     }
     let mut whole = 0;
@@ -507,7 +606,10 @@ async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
     let spent = own_spent(&world);
     assert!((1..=2).contains(&whole), "{whole} of 200 came whole");
     assert!(spent < 8_000_000 + 200 * 5_000, "{spent}");
-    assert_eq!(code(&peer.call("git__status", json!({})).await), "BUDGET_SPENT");
+    assert_eq!(
+        code(&peer.call("git__status", json!({})).await),
+        "BUDGET_SPENT"
+    );
     world.end().await;
 }
 
@@ -569,12 +671,19 @@ impl Upstream for SlowServer {
 }
 
 /// A call that is in flight, and a result of so many bytes of text for it.
-fn answered(client: &Arc<Client>, target: Arc<Slow>, id: u64, length: usize) -> (Box<Call>, CallOutcome) {
+fn answered(
+    client: &Arc<Client>,
+    target: Arc<Slow>,
+    id: u64,
+    length: usize,
+) -> (Box<Call>, CallOutcome) {
     let frame = Bytes::from(format!(
         r#"{{"id":{id},"result":{{"content":[{{"text":"{}"}}]}}}}"#,
         "x".repeat(length)
     ));
-    let request = Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#));
+    let request = Bytes::from(format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call"}}"#
+    ));
     let EnvelopeKind::Request { id: asked, .. } = Envelope::parse(&request).unwrap().kind else {
         panic!("it is a request");
     };
@@ -665,7 +774,11 @@ async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
 
 #[tokio::test]
 async fn an_error_is_no_way_around_a_limit_or_a_budget() {
-    let world = World::new(r#"{"servers":{"git":{"command":"/m/git","result_limit":"1K"}}}"#, OPEN).await;
+    let world = World::new(
+        r#"{"servers":{"git":{"command":"/m/git","result_limit":"1K"}}}"#,
+        OPEN,
+    )
+    .await;
     let agent = world.agent_for(SESSION, ALL, PERSON, Some(200_000));
     let (mut person, mut peer) = (world.operator().await, agent.connect().await);
     let fails = |n: u64| json!({"n": n, "fails": true});
@@ -696,7 +809,12 @@ async fn a_models_tokens_count_whatever_becomes_of_its_result() {
     let mut peer = world.operator().await;
     peer.names("tools/list", "tools", "name").await;
     let seen = || {
-        world.daemon.chain.ledger.write(&world.daemon.store).unwrap();
+        world
+            .daemon
+            .chain
+            .ledger
+            .write(&world.daemon.store)
+            .unwrap();
         let query = CostQuery {
             since: CostDay(0),
             uid: None,
@@ -706,8 +824,15 @@ async fn a_models_tokens_count_whatever_becomes_of_its_result() {
         };
         let sum = world.daemon.store.ledger(&query).unwrap().sum;
         let records = world.trail();
-        let records = records.iter().filter(|record| record["event"] == "model_call");
-        (sum.model_requests, sum.tokens_in, sum.tokens_out, records.count())
+        let records = records
+            .iter()
+            .filter(|record| record["event"] == "model_call");
+        (
+            sum.model_requests,
+            sum.tokens_in,
+            sum.tokens_out,
+            records.count(),
+        )
     };
     let ask = |long: u64| retries::arguments(json!({ "failures": 0, "long": long }));
     let whole = peer.call("api__complete", ask(10)).await;
@@ -730,7 +855,9 @@ async fn a_models_tokens_count_whatever_becomes_of_its_result() {
 
 #[tokio::test]
 async fn what_servers_list_takes_no_more_than_a_tenth_of_a_budget() {
-    let servers: Value = (0..8).map(|n| (format!("s{n}"), json!({"command": "/m/s"}))).collect();
+    let servers: Value = (0..8)
+        .map(|n| (format!("s{n}"), json!({"command": "/m/s"})))
+        .collect();
     let world = World::new(&json!({"servers": servers}).to_string(), OPEN).await;
     let agent = world.agent_for(SESSION, ALL, PERSON, Some(100_000));
     let mut peer = agent.connect().await;
@@ -740,12 +867,26 @@ async fn what_servers_list_takes_no_more_than_a_tenth_of_a_budget() {
     let spent = agent.door.spent.bytes.load(Ordering::Relaxed);
     assert!((10_000..12_000).contains(&spent), "{spent}");
     // What is asked of us of what servers wrote is kept as their own results are.
-    let whole = peer.call("colibri_external_mcp_list_tools", json!({})).await;
-    assert!(whole["result"]["structuredContent"]["tools"].is_array(), "{whole}");
+    let whole = peer
+        .call("colibri_external_mcp_list_tools", json!({}))
+        .await;
+    assert!(
+        whole["result"]["structuredContent"]["tools"].is_array(),
+        "{whole}"
+    );
     let length = whole["result"].to_string().len() as u64;
-    agent.door.spent.bytes.store(100_000 - length + 1, Ordering::Relaxed);
-    let kept = peer.call("colibri_external_mcp_list_tools", json!({})).await;
-    assert!(length > 4_000 && code(&kept) == "RESULT_TOO_LARGE", "{length}: {kept}");
+    agent
+        .door
+        .spent
+        .bytes
+        .store(100_000 - length + 1, Ordering::Relaxed);
+    let kept = peer
+        .call("colibri_external_mcp_list_tools", json!({}))
+        .await;
+    assert!(
+        length > 4_000 && code(&kept) == "RESULT_TOO_LARGE",
+        "{length}: {kept}"
+    );
     let kept = &kept["result"]["_meta"]["org.colibri/error"]["kept"];
     let read = peer.call(
         "colibri_read_result",
@@ -802,7 +943,12 @@ async fn a_policy_that_is_read_again_counts_from_the_next_call_on() {
         (json!({"mode": "fast", "escalate": true}), false),
         (json!({"escalate": true}), true),
     ] {
-        let clients = Clients::parse(policy(&cost).as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
+        let clients = Clients::parse(
+            policy(&cost).as_bytes(),
+            "clients.json",
+            Box::new(SystemAccounts),
+        )
+        .unwrap();
         world.daemon.chain.rules.clients.store(Arc::new(clients));
         assert_eq!(comes_whole(&mut person, 10_000).await, whole, "{cost}");
         assert_eq!(comes_whole(&mut peer, 10_000).await, whole, "{cost}");

@@ -39,7 +39,11 @@ async fn what_an_agents_call_leaves_is_its_persons_and_in_its_name() {
     assert_eq!(push(&mut peer, "feature/a").await, Some(1));
     let shown = tasks(&mut peer).await;
     assert_eq!(
-        (&shown[0]["created_by"], &shown[0]["source"], &shown[0]["status"]),
+        (
+            &shown[0]["created_by"],
+            &shown[0]["source"],
+            &shown[0]["status"]
+        ),
         (&json!(PERSON.uid), &json!("deferred:git"), &json!("queued"))
     );
     let trail = world.trail();
@@ -61,10 +65,17 @@ async fn what_an_agents_call_leaves_is_its_persons_and_in_its_name() {
     );
     // It is for a person, and not for the agent to take.
     let next = peer.call("colibri_next_task", json!({})).await;
-    assert_eq!(next["result"]["structuredContent"]["task"], Value::Null, "{next}");
+    assert_eq!(
+        next["result"]["structuredContent"]["task"],
+        Value::Null,
+        "{next}"
+    );
     // Another instance of the same person is told the same, somebody else's agent has nothing of it.
     let second = world.agent("fedcba9876543210", ALL);
-    assert_eq!(push(&mut second.connect().await, "feature/a").await, Some(1));
+    assert_eq!(
+        push(&mut second.connect().await, "feature/a").await,
+        Some(1)
+    );
     let other = Caller {
         uid: 1002,
         gid: 1002,
@@ -90,7 +101,10 @@ async fn an_agent_that_pushes_without_end_leaves_its_person_half_of_the_tasks() 
     let agent = world.agent_for(SESSION, ALL, person, None);
     let mut peer = agent.connect().await;
     for n in 1..=40 {
-        assert_eq!(push(&mut peer, &format!("feature/{n}")).await, (n <= 16).then_some(n));
+        assert_eq!(
+            push(&mut peer, &format!("feature/{n}")).await,
+            (n <= 16).then_some(n)
+        );
     }
     assert_eq!(
         push(&mut peer, "feature/7").await,
@@ -118,11 +132,16 @@ async fn a_call_made_for_a_task_says_which() {
     let agent = world.agent_for(SESSION, ALL, own, None);
     let (mut peer, mut person) = (agent.connect().await, world.operator().await);
     for title in ["one", "two"] {
-        person.call("colibri_create_task", json!({ "title": title })).await;
+        person
+            .call("colibri_create_task", json!({ "title": title }))
+            .await;
     }
     peer.call("git__status", json!({})).await;
     let claimed = peer.call("colibri_next_task", json!({})).await;
-    assert_eq!(claimed["result"]["structuredContent"]["task"]["id"], 1, "{claimed}");
+    assert_eq!(
+        claimed["result"]["structuredContent"]["task"]["id"], 1,
+        "{claimed}"
+    );
     peer.call("git__status", json!({})).await;
     let finish = json!({ "task": 1, "claim": 1, "result": "done" });
     peer.call("colibri_finish_task", finish).await;
@@ -130,13 +149,18 @@ async fn a_call_made_for_a_task_says_which() {
 
     // A person's assistant says it, and what is no claim of that person's is not recorded.
     let claimed = person.call("colibri_next_task", json!({})).await;
-    assert_eq!(claimed["result"]["structuredContent"]["task"]["id"], 2, "{claimed}");
+    assert_eq!(
+        claimed["result"]["structuredContent"]["task"]["id"], 2,
+        "{claimed}"
+    );
     let status = |task: Value| json!({ "name": "git__status", "arguments": {}, "_meta": { "org.colibri/task": task } });
     for task in [json!(2), json!(1), json!(3), json!("2")] {
         person.ask("tools/call", status(task)).await;
     }
     person.call("git__status", json!({})).await;
-    person.call("colibri_cancel_task", json!({ "task": 2 })).await;
+    person
+        .call("colibri_cancel_task", json!({ "task": 2 }))
+        .await;
     person.ask("tools/call", status(json!(2))).await;
 
     let trail = world.trail();
@@ -148,7 +172,18 @@ async fn a_call_made_for_a_task_says_which() {
         .filter(|record| record["server"] == "git" || record["tool"] == "colibri_finish_task")
         .map(|record| record["task"].as_u64())
         .collect();
-    let expected = [None, Some(1), Some(1), None, Some(2), None, None, None, None, None];
+    let expected = [
+        None,
+        Some(1),
+        Some(1),
+        None,
+        Some(2),
+        None,
+        None,
+        None,
+        None,
+        None,
+    ];
     assert_eq!(said, expected);
     world.end().await;
 }

@@ -72,18 +72,24 @@ async fn serve(what: &str, calls: &str, requests: DuplexStream, mut answers: Dup
     let mut lines = BufReader::new(requests).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let request: Value = serde_json::from_str(&line).unwrap();
-        let Some(id) = request.get("id") else { continue };
+        let Some(id) = request.get("id") else {
+            continue;
+        };
         let said = match request["method"].as_str().unwrap() {
             "initialize" => json!({"result": {"protocolVersion": "2025-11-25",
                 "serverInfo": {"name": "m", "version": "1"}, "capabilities": {"tools": {}, "prompts": {}}}}),
-            "tools/list" => json!({"result": {"tools": [{"name": "step", "inputSchema": {"type": "object"}}]}}),
+            "tools/list" => {
+                json!({"result": {"tools": [{"name": "step", "inputSchema": {"type": "object"}}]}})
+            }
             "prompts/list" => json!({"result": {"prompts": [{"name": "step"}]}}),
             "tools/call" | "prompts/get" => match next(what, calls) {
                 "ok" => json!({"result": {"content": [], "messages": []}}),
                 "isError" => json!({"result": {"content": [], "isError": true}}),
                 // What an integration of ours would say.
-                "claims" => json!({"result": {"content": [], "isError": true, "structuredContent": {
-                    "ok": false, "error": {"code": "MODEL_TIMEOUT", "message": "m", "transient": true}}}}),
+                "claims" => {
+                    json!({"result": {"content": [], "isError": true, "structuredContent": {
+                    "ok": false, "error": {"code": "MODEL_TIMEOUT", "message": "m", "transient": true}}}})
+                }
                 "silent" => continue,
                 "dies" => return,
                 "long" => json!({"result": {"content": [], "x": "x".repeat(5 << 20)}}),
@@ -103,7 +109,11 @@ async fn serve(what: &str, calls: &str, requests: DuplexStream, mut answers: Dup
         let mut answer = said;
         answer["jsonrpc"] = json!("2.0");
         answer["id"] = id.clone();
-        if answers.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+        if answers
+            .write_all(format!("{answer}\n").as_bytes())
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -151,7 +161,10 @@ impl Row {
     }
 
     fn then_succeeds(self) -> Row {
-        Row { succeeds: true, ..self }
+        Row {
+            succeeds: true,
+            ..self
+        }
     }
 
     fn prompt(self) -> Row {
@@ -189,13 +202,17 @@ fn table() -> Vec<Row> {
         row("missing", "ok", &["SERVER_UNSTARTABLE"]),
         // A tool of which nobody says that it may be called twice is not.
         row("ok", "dies", &[DIED]),
-        row("ok", "silent", &[LATE]).with(second.clone()).taking(1000),
+        row("ok", "silent", &[LATE])
+            .with(second.clone())
+            .taking(1000),
         row("ok", "-32603", &["-32603"]),
         row("ok", "-32000", &["-32000"]),
         row("ok", "broken", &[ODD]),
         // One of which the operator says so.
         row("ok", "dies", &[DIED; 4]).repeatable(),
-        row("ok", "dies dies dies ok", &[DIED; 3]).repeatable().then_succeeds(),
+        row("ok", "dies dies dies ok", &[DIED; 3])
+            .repeatable()
+            .then_succeeds(),
         row("ok", "silent", &[LATE; 4])
             .repeatable()
             .with(second.clone())
@@ -205,7 +222,9 @@ fn table() -> Vec<Row> {
             .with(second.clone())
             .taking(1000)
             .then_succeeds(),
-        row("ok", "3000@-32603", &["-32603"; 4]).repeatable().taking(3000),
+        row("ok", "3000@-32603", &["-32603"; 4])
+            .repeatable()
+            .taking(3000),
         row("ok", "-32603 dies ok", &["-32603", DIED])
             .repeatable()
             .then_succeeds(),
@@ -229,7 +248,10 @@ fn table() -> Vec<Row> {
             .with(json!({ "attempts": 2 })),
         // Reading changes nothing, and an error is an answer.
         row("ok", "dies", &[DIED; 4]).prompt(),
-        row("ok", "silent", &[LATE]).prompt().with(second).taking(1000),
+        row("ok", "silent", &[LATE])
+            .prompt()
+            .with(second)
+            .taking(1000),
         row("ok", "-32603", &["-32603"]).prompt(),
         row("ok", "7", &["7"]).prompt(),
         row("ok", "-32602", &["-32602"]).prompt(),
@@ -257,8 +279,9 @@ fn open(id: &str, row: &Row) -> (String, Value) {
 /// The retry and exit records of a server's only call.
 fn attempts(world: &World, id: &str) -> Vec<Value> {
     let mut records = world.trail();
-    records
-        .retain(|record| record["integration_id"] == id && matches!(record["kind"].as_str(), Some("retry" | "exit")));
+    records.retain(|record| {
+        record["integration_id"] == id && matches!(record["kind"].as_str(), Some("retry" | "exit"))
+    });
     records
 }
 
@@ -277,7 +300,11 @@ fn is_about(millis: f64, from: u64, to: u64) -> bool {
 async fn every_class_of_failure_has_its_attempts_waits_and_records() {
     let rows = table();
     let ids: Vec<String> = (0..rows.len()).map(|at| format!("row{at}")).collect();
-    let servers: BTreeMap<String, Value> = ids.iter().zip(&rows).map(|(id, row)| open(id, row)).collect();
+    let servers: BTreeMap<String, Value> = ids
+        .iter()
+        .zip(&rows)
+        .map(|(id, row)| open(id, row))
+        .collect();
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
     let mut peer = world.operator().await;
     for (id, row) in ids.iter().zip(&rows) {
@@ -293,7 +320,13 @@ async fn every_class_of_failure_has_its_attempts_waits_and_records() {
         let records = attempts(&world, id);
         let said: Vec<_> = records
             .iter()
-            .map(|record| (&record["result"], &record["attempt_number"], &record["error_code"]))
+            .map(|record| {
+                (
+                    &record["result"],
+                    &record["attempt_number"],
+                    &record["error_code"],
+                )
+            })
             .collect();
         let count = row.codes.len() + usize::from(row.succeeds);
         assert_eq!(said.len(), count, "{name}: {said:?}");
@@ -307,13 +340,20 @@ async fn every_class_of_failure_has_its_attempts_waits_and_records() {
             assert_eq!(number, at + 1, "{name}");
         }
         for record in &records {
-            assert_eq!(record["error_class"], class(&record["error_code"]), "{name}: {record}");
+            assert_eq!(
+                record["error_class"],
+                class(&record["error_code"]),
+                "{name}: {record}"
+            );
         }
 
         // Their waits, and of each attempt its own time.
         let waits: Vec<u64> = (0..count - 1).map(|at| WAITS[at.min(2)]).collect();
         let is_called = row.script[0] == "ok";
-        let times = tried(&format!("{id} {}", if is_called { "call" } else { "start" }));
+        let times = tried(&format!(
+            "{id} {}",
+            if is_called { "call" } else { "start" }
+        ));
         // Who waits for its turn asks again and again.
         if row.script[0] != "full" {
             assert_eq!(times.len(), count, "{name}");
@@ -352,9 +392,13 @@ async fn who_comes_when_others_have_waited_for_a_turn_waits_once_more() {
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
     let mut peer = world.operator().await;
     let begun = Instant::now();
-    let first = peer.begin("tools/call", json!({ "name": "turn__step" })).await;
+    let first = peer
+        .begin("tools/call", json!({ "name": "turn__step" }))
+        .await;
     sleep(Duration::from_millis(1500)).await;
-    let second = peer.begin("tools/call", json!({ "name": "turn__step" })).await;
+    let second = peer
+        .begin("tools/call", json!({ "name": "turn__step" }))
+        .await;
     let mut took = Vec::new();
     for call in [first, second] {
         let answer = peer.answer(call).await;
@@ -374,8 +418,16 @@ async fn who_comes_when_others_have_waited_for_a_turn_waits_once_more() {
             )
         })
         .collect();
-    assert_eq!(said.iter().filter(|one| **one == ("FAIL", 1)).count(), 1, "{said:?}");
-    assert_eq!(said.iter().filter(|one| **one == ("RETRY", 1)).count(), 1, "{said:?}");
+    assert_eq!(
+        said.iter().filter(|one| **one == ("FAIL", 1)).count(),
+        1,
+        "{said:?}"
+    );
+    assert_eq!(
+        said.iter().filter(|one| **one == ("RETRY", 1)).count(),
+        1,
+        "{said:?}"
+    );
     assert_eq!(said.last(), Some(&("FAIL", 2)), "{said:?}");
     assert_eq!(said.len(), 3, "{said:?}");
     world.end().await;
@@ -397,14 +449,15 @@ async fn who_cancels_or_leaves_between_two_attempts_ends_the_series() {
             let servers: BTreeMap<String, Value> = [open(&id, row)].into();
             let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
             let mut peer = world.operator().await;
-            let call = peer.begin("tools/call", json!({ "name": format!("{id}__step") })).await;
+            let call = peer
+                .begin("tools/call", json!({ "name": format!("{id}__step") }))
+                .await;
             first_retry(&world, &id).await;
             let begun = Instant::now();
             if leaves {
                 drop(peer);
             } else {
-                let cancelled =
-                    json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": call } });
+                let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": call } });
                 peer.send(&cancelled.to_string()).await;
             }
             while attempts(&world, &id).len() < 2 {
@@ -437,7 +490,9 @@ async fn a_server_that_was_taken_away_is_not_tried_again() {
     let servers: BTreeMap<String, Value> = [open(&id, &row("ok", "dies", &[]).repeatable())].into();
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
     let mut peer = world.operator().await;
-    let call = peer.begin("tools/call", json!({ "name": "taken__step" })).await;
+    let call = peer
+        .begin("tools/call", json!({ "name": "taken__step" }))
+        .await;
     first_retry(&world, &id).await;
     world
         .daemon
@@ -450,13 +505,21 @@ async fn a_server_that_was_taken_away_is_not_tried_again() {
         .iter()
         .map(|record| (&record["result"], &record["error_code"]))
         .collect();
-    assert_eq!(said, [(&json!("RETRY"), &json!(DIED)), (&json!("FAIL"), &json!(GONE))]);
+    assert_eq!(
+        said,
+        [
+            (&json!("RETRY"), &json!(DIED)),
+            (&json!("FAIL"), &json!(GONE))
+        ]
+    );
     world.end().await;
 }
 
 /// A server behind a URL that answers calls with these heads, after so many ms where they say so, the last one again and
 /// again. When it was called.
-async fn behind_a_url(heads: &'static [&'static str]) -> (String, std::sync::Arc<Mutex<Vec<Instant>>>) {
+async fn behind_a_url(
+    heads: &'static [&'static str],
+) -> (String, std::sync::Arc<Mutex<Vec<Instant>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let times: std::sync::Arc<Mutex<Vec<Instant>>> = Default::default();
@@ -469,7 +532,11 @@ async fn behind_a_url(heads: &'static [&'static str]) -> (String, std::sync::Arc
     (url, times)
 }
 
-async fn answer_http(stream: TcpStream, heads: &'static [&'static str], called: std::sync::Arc<Mutex<Vec<Instant>>>) {
+async fn answer_http(
+    stream: TcpStream,
+    heads: &'static [&'static str],
+    called: std::sync::Arc<Mutex<Vec<Instant>>>,
+) {
     let mut stream = BufReader::new(stream);
     loop {
         let (mut length, mut line) = (0, String::new());
@@ -500,7 +567,10 @@ async fn answer_http(stream: TcpStream, heads: &'static [&'static str], called: 
             _ => {
                 let mut times = called.lock().unwrap();
                 times.push(Instant::now());
-                (heads[(times.len() - 1).min(heads.len() - 1)], json!({"content": []}))
+                (
+                    heads[(times.len() - 1).min(heads.len() - 1)],
+                    json!({"content": []}),
+                )
             }
         };
         let (after, head) = head.split_once('@').unwrap_or(("0", head));
@@ -528,9 +598,15 @@ async fn answer_http(stream: TcpStream, heads: &'static [&'static str], called: 
 async fn what_a_server_refuses_that_was_taken_away_is_not_tried_again() {
     let (url, times) = behind_a_url(&["1000@429 Too Many Requests\r\nRetry-After: 7"]).await;
     let entry = json!({ "url": url, "allow_addresses": ["loopback"] });
-    let world = World::new(&json!({ "servers": { "gone": entry } }).to_string(), super::OPEN).await;
+    let world = World::new(
+        &json!({ "servers": { "gone": entry } }).to_string(),
+        super::OPEN,
+    )
+    .await;
     let mut peer = world.operator().await;
-    let call = peer.begin("tools/call", json!({ "name": "gone__step" })).await;
+    let call = peer
+        .begin("tools/call", json!({ "name": "gone__step" }))
+        .await;
     while times.lock().unwrap().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
@@ -541,7 +617,11 @@ async fn what_a_server_refuses_that_was_taken_away_is_not_tried_again() {
     let answer = peer.answer(call).await;
     assert_eq!(code(&answer), GONE, "{answer}");
     let said = attempts(&world, "gone");
-    assert_eq!((said.len(), &said[0]["result"]), (1, &json!("FAIL")), "{said:?}");
+    assert_eq!(
+        (said.len(), &said[0]["result"]),
+        (1, &json!("FAIL")),
+        "{said:?}"
+    );
     world.end().await;
 }
 
@@ -550,7 +630,13 @@ async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
     const BUSY: &str = "429 Too Many Requests\r\nRetry-After: 7";
     const MUTE: &str = "503 Service Unavailable";
     // The heads of its answers; whether its tool may be called twice; the waits, in ms; the code of each failure.
-    type Case = (&'static [&'static str], bool, &'static [u64], &'static str, bool);
+    type Case = (
+        &'static [&'static str],
+        bool,
+        &'static [u64],
+        &'static str,
+        bool,
+    );
     let cases: [Case; 12] = [
         (&[BUSY], false, &[7000; 3], GONE, false),
         (&[BUSY, BUSY, "200 OK"], false, &[7000; 2], GONE, true),
@@ -568,18 +654,36 @@ async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
             true,
         ),
         (&["501 Not Implemented"], true, &[], ODD, false),
-        (&["408 Request Timeout", "200 OK"], true, &[200], FAILED, true),
+        (
+            &["408 Request Timeout", "200 OK"],
+            true,
+            &[200],
+            FAILED,
+            true,
+        ),
         (&["408 Request Timeout"], false, &[], FAILED, false),
     ];
     for (at, (heads, repeatable, waits, wanted, succeeds)) in cases.into_iter().enumerate() {
         let (url, times) = behind_a_url(heads).await;
         let id = format!("web{at}");
-        let idempotent = if repeatable { json!(["step"]) } else { json!([]) };
+        let idempotent = if repeatable {
+            json!(["step"])
+        } else {
+            json!([])
+        };
         let entry = json!({ "url": url, "allow_addresses": ["loopback"], "tools": { "idempotent": idempotent } });
-        let world = World::new(&json!({ "servers": { id.clone(): entry } }).to_string(), super::OPEN).await;
+        let world = World::new(
+            &json!({ "servers": { id.clone(): entry } }).to_string(),
+            super::OPEN,
+        )
+        .await;
         let mut peer = world.operator().await;
         let answer = peer.call(&format!("{id}__step"), json!({})).await;
-        assert_eq!(answer["result"]["isError"] != true, succeeds, "{heads:?}: {answer}");
+        assert_eq!(
+            answer["result"]["isError"] != true,
+            succeeds,
+            "{heads:?}: {answer}"
+        );
         let records = attempts(&world, &id);
         let failures = records.len() - usize::from(succeeds);
         assert_eq!(records.len(), waits.len() + 1, "{heads:?}: {records:?}");
@@ -599,7 +703,10 @@ async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
         for (pair, wait) in times.windows(2).zip(waits) {
             let gap = pair[1].duration_since(pair[0]).as_secs_f64() * 1000.0;
             let spread = if *wait <= 5000 { wait / 4 } else { 0 };
-            assert!(is_about(gap, wait - spread, wait + spread), "{heads:?}: {gap}");
+            assert!(
+                is_about(gap, wait - spread, wait + spread),
+                "{heads:?}: {gap}"
+            );
         }
         world.end().await;
     }
@@ -618,7 +725,10 @@ async fn who_comes_while_a_server_fails_to_start_is_answered_at_once() {
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
     let mut peer = world.operator().await;
     let (took, _) = timed(&mut peer, "ill__step").await;
-    assert!((4.6..8.0).contains(&took), "all attempts of the first: {took}");
+    assert!(
+        (4.6..8.0).contains(&took),
+        "all attempts of the first: {took}"
+    );
     for _ in 0..3 {
         let before = tried("ill start").len();
         // Still backing off, then half-open: one start, and its caller waits for nothing else.
@@ -636,7 +746,8 @@ async fn who_comes_while_a_server_fails_to_start_is_answered_at_once() {
 #[tokio::test(start_paused = true)]
 async fn after_calls_that_were_given_up_one_a_minute_is_tried() {
     let (url, times) = behind_a_url(&["502 Bad Gateway"]).await;
-    let entry = json!({ "url": url, "allow_addresses": ["loopback"], "tools": { "idempotent": ["step"] } });
+    let entry =
+        json!({ "url": url, "allow_addresses": ["loopback"], "tools": { "idempotent": ["step"] } });
     let other = open("well", &row("ok", "ok", &[]));
     let servers = json!({ "web": entry, other.0: other.1 });
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
@@ -644,7 +755,11 @@ async fn after_calls_that_were_given_up_one_a_minute_is_tried() {
     let called = || times.lock().unwrap().len();
     for given_up in 1..=3 {
         let answer = peer.call("web__step", json!({})).await;
-        assert_eq!((code(&answer), called()), (FAILED, 4 * given_up), "{answer}");
+        assert_eq!(
+            (code(&answer), called()),
+            (FAILED, 4 * given_up),
+            "{answer}"
+        );
     }
     // It is open: answered at once, with why and until when, and nothing is sent.
     let (took, answer) = timed(&mut peer, "web__step").await;
@@ -657,7 +772,10 @@ async fn after_calls_that_were_given_up_one_a_minute_is_tried() {
         text.contains("with SERVER_FAILED") && text.contains("call it again in 60 s"),
         "{text}"
     );
-    let listed = peer.call("colibri_external_mcp_servers", json!({})).await.to_string();
+    let listed = peer
+        .call("colibri_external_mcp_servers", json!({}))
+        .await
+        .to_string();
     assert!(
         listed.contains("backing off") && listed.contains("with SERVER_FAILED"),
         "{listed}"
@@ -694,11 +812,16 @@ async fn after_calls_that_were_given_up_one_a_minute_is_tried() {
 async fn one_call_that_is_answered_closes_the_breaker() {
     const BAD: &str = "502 Bad Gateway";
     // Given up three times, a trial that fails, one that is answered, and then all attempts again.
-    let heads: &[&str] = &[BAD, BAD, BAD, BAD, BAD, BAD, BAD, "200 OK", BAD, BAD, "200 OK"];
+    let heads: &[&str] = &[
+        BAD, BAD, BAD, BAD, BAD, BAD, BAD, "200 OK", BAD, BAD, "200 OK",
+    ];
     let (url, times) = behind_a_url(heads).await;
-    let entry =
-        json!({ "url": url, "allow_addresses": ["loopback"], "attempts": 2, "tools": { "idempotent": ["step"] } });
-    let world = World::new(&json!({ "servers": { "web": entry } }).to_string(), super::OPEN).await;
+    let entry = json!({ "url": url, "allow_addresses": ["loopback"], "attempts": 2, "tools": { "idempotent": ["step"] } });
+    let world = World::new(
+        &json!({ "servers": { "web": entry } }).to_string(),
+        super::OPEN,
+    )
+    .await;
     let mut peer = world.operator().await;
     for _ in 0..3 {
         assert_eq!(code(&peer.call("web__step", json!({})).await), FAILED);
@@ -711,7 +834,10 @@ async fn one_call_that_is_answered_closes_the_breaker() {
         Value::Null
     );
     assert_eq!(times.lock().unwrap().len(), 8);
-    let listed = peer.call("colibri_external_mcp_servers", json!({})).await.to_string();
+    let listed = peer
+        .call("colibri_external_mcp_servers", json!({}))
+        .await
+        .to_string();
     assert!(!listed.contains("backing off"), "{listed}");
     assert_eq!(code(&peer.call("web__step", json!({})).await), FAILED);
     assert_eq!(
@@ -726,7 +852,11 @@ async fn one_call_that_is_answered_closes_the_breaker() {
 async fn calls_that_one_user_gives_up_at_a_shared_server_cost_no_other_user_a_call() {
     let calls = "silent silent silent silent silent silent 300@7";
     let shared = json!({ "isolation": "shared", "timeout_ms": 1000, "attempts": 2 });
-    let servers: BTreeMap<String, Value> = [open("one", &row("ok", calls, &[]).repeatable().with(shared))].into();
+    let servers: BTreeMap<String, Value> = [open(
+        "one",
+        &row("ok", calls, &[]).repeatable().with(shared),
+    )]
+    .into();
     let world = World::new(&json!({ "servers": servers }).to_string(), super::OPEN).await;
     let mut alice = world.operator().await;
     let bob = world.agent("00000000000000aa", super::ALL);
@@ -747,7 +877,10 @@ async fn calls_that_one_user_gives_up_at_a_shared_server_cost_no_other_user_a_ca
     );
     for id in both {
         let answer = bob.answer(id).await;
-        assert!(answer["error"]["code"] == 7 || code(&answer) == LATE, "{answer}");
+        assert!(
+            answer["error"]["code"] == 7 || code(&answer) == LATE,
+            "{answer}"
+        );
     }
     // The server has answered somebody, so that it is there for all.
     assert_eq!(alice.call("one__step", json!({})).await["error"]["code"], 7);

@@ -44,12 +44,21 @@ async fn a_door_is_a_socket_of_its_own_and_says_whose_calls_they_are() {
     assert_eq!(agent.directory, world.path().join("doors").join(SESSION));
     let mut peer = agent.connect().await;
     let answer = peer.call("git__status", json!({"a": 1})).await;
-    assert_eq!(answer["result"]["content"][0]["text"], r#"status {"a":1}"#, "{answer}");
+    assert_eq!(
+        answer["result"]["content"][0]["text"], r#"status {"a":1}"#,
+        "{answer}"
+    );
 
     let trail = world.trail();
-    let entered = trail.iter().find(|record| record["name"] == "git__status").unwrap();
+    let entered = trail
+        .iter()
+        .find(|record| record["name"] == "git__status")
+        .unwrap();
     let own = nix::unistd::geteuid().as_raw();
-    assert_eq!(entered["uid"], own, "who connected, as the kernel says: {entered}");
+    assert_eq!(
+        entered["uid"], own,
+        "who connected, as the kernel says: {entered}"
+    );
     assert_eq!(entered["pid"], std::process::id());
     assert_eq!(
         (&entered["agent"], &entered["session"], &entered["for"]),
@@ -58,7 +67,10 @@ async fn a_door_is_a_socket_of_its_own_and_says_whose_calls_they_are() {
 
     agent.close();
     while let Some(line) = peer.line().await {
-        assert!(line.contains("list_changed"), "its connections end with it: {line}");
+        assert!(
+            line.contains("list_changed"),
+            "its connections end with it: {line}"
+        );
     }
     assert!(!agent.directory.exists());
     UnixStream::connect(agent.socket()).await.unwrap_err();
@@ -82,10 +94,17 @@ async fn a_line_that_does_not_end_has_a_time_in_all() {
     }
     let begun = Instant::now();
     while to.write_all(b"x").await.is_ok() {
-        assert!(begun.elapsed() < Duration::from_secs(600), "the line is read for ever");
+        assert!(
+            begun.elapsed() < Duration::from_secs(600),
+            "the line is read for ever"
+        );
         sleep(Duration::from_secs(1)).await;
     }
-    assert!(begun.elapsed() > Duration::from_secs(50), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() > Duration::from_secs(50),
+        "{:?}",
+        begun.elapsed()
+    );
     served.await.unwrap();
     world.end().await;
 }
@@ -95,7 +114,10 @@ async fn a_session_is_sixteen_digits_and_used_once() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
     let again = world.daemon.doors.open(agent.door.clone(), world::PERSON);
-    assert_eq!(again.err().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
+    assert_eq!(
+        again.err().unwrap().kind(),
+        std::io::ErrorKind::AlreadyExists
+    );
     agent.connect().await;
     for bad in [
         "",
@@ -118,7 +140,12 @@ async fn a_session_is_sixteen_digits_and_used_once() {
         let error = world.daemon.doors.open(door, world::PERSON).err().unwrap();
         assert!(error.to_string().contains("sixteen"), "{bad}: {error}");
     }
-    assert_eq!(std::fs::read_dir(world.path().join("doors")).unwrap().count(), 1);
+    assert_eq!(
+        std::fs::read_dir(world.path().join("doors"))
+            .unwrap()
+            .count(),
+        1
+    );
     world.end().await;
 }
 
@@ -195,7 +222,11 @@ async fn what_an_earlier_daemon_left_is_removed_and_nothing_else_is() {
     std::fs::create_dir(&elsewhere).unwrap();
     drop(UnixListener::bind(elsewhere.join("colibri.sock")).unwrap());
     std::fs::write(doors.join("0000000000000002/kept"), "k").unwrap();
-    symlink(elsewhere.join("colibri.sock"), doors.join("0000000000000003/link")).unwrap();
+    symlink(
+        elsewhere.join("colibri.sock"),
+        doors.join("0000000000000003/link"),
+    )
+    .unwrap();
     symlink(&elsewhere, doors.join("0000000000000004")).unwrap();
     std::fs::set_permissions(&doors, std::fs::Permissions::from_mode(0o755)).unwrap();
 
@@ -205,8 +236,14 @@ async fn what_an_earlier_daemon_left_is_removed_and_nothing_else_is() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     left.sort();
-    assert_eq!(left, ["0000000000000002", "0000000000000003", "0000000000000004"]);
-    assert!(elsewhere.join("colibri.sock").exists(), "no link is followed");
+    assert_eq!(
+        left,
+        ["0000000000000002", "0000000000000003", "0000000000000004"]
+    );
+    assert!(
+        elsewhere.join("colibri.sock").exists(),
+        "no link is followed"
+    );
     assert!(doors.join("0000000000000002/kept").exists());
     let agent = world.agent(SESSION, ALL);
     assert_eq!(agent.mode()[0], 0o700);
@@ -221,7 +258,10 @@ async fn a_directory_that_another_daemon_has_is_left_alone() {
         std::sync::Arc::downgrade(&world.daemon),
         &world.daemon.config.socket,
     );
-    let error = second.open(agent.door.clone(), world::PERSON).err().unwrap();
+    let error = second
+        .open(agent.door.clone(), world::PERSON)
+        .err()
+        .unwrap();
     assert!(error.to_string().contains("another daemon"), "{error}");
     agent.connect().await;
     world.end().await;
@@ -231,7 +271,11 @@ async fn a_directory_that_another_daemon_has_is_left_alone() {
 async fn doors_are_no_link_to_elsewhere() {
     let directory = tempfile::Builder::new().prefix("cd-").tempdir().unwrap();
     std::fs::create_dir(directory.path().join("elsewhere")).unwrap();
-    symlink(directory.path().join("elsewhere"), directory.path().join("doors")).unwrap();
+    symlink(
+        directory.path().join("elsewhere"),
+        directory.path().join("doors"),
+    )
+    .unwrap();
     let world = World::within(directory, REGISTRY, OPEN).await;
     let door = std::sync::Arc::new(colibri_mcpd::relay::AgentSocket {
         agent: "coder".into(),
@@ -245,6 +289,11 @@ async fn doors_are_no_link_to_elsewhere() {
         lease: Default::default(),
     });
     assert!(world.daemon.doors.open(door, world::PERSON).is_err());
-    assert_eq!(std::fs::read_dir(world.path().join("elsewhere")).unwrap().count(), 0);
+    assert_eq!(
+        std::fs::read_dir(world.path().join("elsewhere"))
+            .unwrap()
+            .count(),
+        0
+    );
     world.end().await;
 }

@@ -15,8 +15,11 @@ pub(crate) async fn world(more: Value) -> World {
 
 /// The same with another term of the contract for `complete`.
 async fn world_of(more: Value, edit: impl Fn(&mut serde_json::Map<String, Value>)) -> World {
-    let contract =
-        std::fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../etc/contracts/model-api.json")).unwrap();
+    let contract = std::fs::canonicalize(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../etc/contracts/model-api.json"
+    ))
+    .unwrap();
     let directory = tempfile::Builder::new().prefix("cd-").tempdir().unwrap();
     // Of a checkout that others may write the daemon would take none.
     let own = directory.path().join("model-api.json");
@@ -24,9 +27,17 @@ async fn world_of(more: Value, edit: impl Fn(&mut serde_json::Map<String, Value>
     edit(contract["tools"]["complete"].as_object_mut().unwrap());
     std::fs::write(&own, contract.to_string()).unwrap();
     let mut entry = json!({ "command": "/x", "contract": own });
-    entry.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     let registry = json!({ "servers": { "api": entry } });
-    World::within(directory, &registry.to_string(), &super::open_with_operator()).await
+    World::within(
+        directory,
+        &registry.to_string(),
+        &super::open_with_operator(),
+    )
+    .await
 }
 
 pub(crate) fn arguments(says: Value) -> Value {
@@ -37,7 +48,10 @@ pub(crate) fn arguments(says: Value) -> Value {
 /// The records of the last call: their kinds with result, attempt and code, and the typed ones.
 fn records(world: &World) -> Vec<String> {
     let records = world.trail();
-    let begin = records.iter().rposition(|record| record["kind"] == "enter").unwrap();
+    let begin = records
+        .iter()
+        .rposition(|record| record["kind"] == "enter")
+        .unwrap();
     let told = |record: &Value| match record["kind"].as_str().unwrap() {
         "event" => format!(
             "{} {}",
@@ -76,7 +90,8 @@ async fn each_further_attempt_waits_as_the_contract_says_and_is_recorded() {
         // What stays is not tried again, whatever the contract says of its code.
         ("STAYS", None, 3, &[]),
     ] {
-        let good = json!({ "code": "MODEL_FAILED", "failures": 0, "before": [code, after, failures] });
+        let good =
+            json!({ "code": "MODEL_FAILED", "failures": 0, "before": [code, after, failures] });
         peer.call("api__complete", arguments(good)).await;
         let says = json!({ "code": code, "after": after, "failures": failures });
         let begun = Instant::now();
@@ -88,7 +103,11 @@ async fn each_further_attempt_waits_as_the_contract_says_and_is_recorded() {
             "{code} {after:?}: {took:?}"
         );
         let has_succeeded = failures <= waits.len();
-        assert_eq!(answer["result"]["isError"] != true, has_succeeded, "{answer}");
+        assert_eq!(
+            answer["result"]["isError"] != true,
+            has_succeeded,
+            "{answer}"
+        );
         let attempts = waits.len() + 1;
         let mut expected: Vec<String> = (1..attempts)
             .map(|at| format!("retry \"RETRY\" {at} \"{code}\" \"transient\""))
@@ -126,16 +145,29 @@ async fn a_call_that_waits_for_its_next_attempt_can_be_cancelled() {
             json!({ "name": "api__complete", "arguments": arguments(says) }),
         )
         .await;
-    while !records(&world).iter().any(|record| record.starts_with("retry")) {
+    while !records(&world)
+        .iter()
+        .any(|record| record.starts_with("retry"))
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let cancelled = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } });
     peer.send(&cancelled.to_string()).await;
-    while !records(&world).iter().any(|record| record.starts_with("exit \"FAIL\"")) {
+    while !records(&world)
+        .iter()
+        .any(|record| record.starts_with("exit \"FAIL\""))
+    {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-    assert_eq!(records(&world).last().unwrap(), "exit \"FAIL\" 2 \"CANCELLED\" null");
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
+    assert_eq!(
+        records(&world).last().unwrap(),
+        "exit \"FAIL\" 2 \"CANCELLED\" null"
+    );
     world.end().await;
 }
 
@@ -156,7 +188,9 @@ async fn an_integration_whose_calls_are_given_up_is_left_alone() {
     let begun = Instant::now();
     let answer = peer.call("api__complete", arguments(says(3))).await;
     assert!(
-        answer.to_string().contains("given up, the last with MODEL_FAILED"),
+        answer
+            .to_string()
+            .contains("given up, the last with MODEL_FAILED"),
         "{answer}"
     );
     assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -169,7 +203,10 @@ async fn an_integration_whose_calls_are_given_up_is_left_alone() {
     let begun = Instant::now();
     peer.call("api__complete", arguments(says(4))).await;
     assert!(begun.elapsed() < Duration::from_secs(1));
-    assert_eq!(records(&world), ["exit \"FAIL\" 1 \"MODEL_FAILED\" \"transient\""]);
+    assert_eq!(
+        records(&world),
+        ["exit \"FAIL\" 1 \"MODEL_FAILED\" \"transient\""]
+    );
     tokio::time::sleep(Duration::from_secs(60)).await;
     let good = json!({ "code": "MODEL_FAILED", "failures": 0 });
     assert_ne!(
@@ -190,16 +227,29 @@ async fn a_model_that_is_late_is_recorded_so_and_asked_once() {
     let late = arguments(json!({ "code": "MODEL_TIMEOUT", "failures": 9 }));
     peer.call("api__complete", late).await;
     let records = world.trail();
-    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
-    let exit = records.iter().rfind(|record| record["kind"] == "exit").unwrap();
+    assert!(
+        records.iter().all(|record| record["kind"] != "retry"),
+        "{records:?}"
+    );
+    let exit = records
+        .iter()
+        .rfind(|record| record["kind"] == "exit")
+        .unwrap();
     assert_eq!(
-        (&exit["error_code"], &exit["error_class"], &exit["attempt_number"]),
+        (
+            &exit["error_code"],
+            &exit["error_class"],
+            &exit["attempt_number"]
+        ),
         (&json!("MODEL_TIMEOUT"), &json!("transient"), &json!(1)),
         "{exit}"
     );
     // It is counted so, too.
     peer.begin("colibri/overview", json!({})).await;
     let overview = peer.message().await;
-    assert!(overview.to_string().contains(r#"["MODEL_TIMEOUT",1]"#), "{overview}");
+    assert!(
+        overview.to_string().contains(r#"["MODEL_TIMEOUT",1]"#),
+        "{overview}"
+    );
     world.end().await;
 }

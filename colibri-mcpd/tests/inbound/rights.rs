@@ -34,7 +34,9 @@ const OWN: [&str; 18] = [
 
 async fn tools(peer: &mut Peer) -> Vec<String> {
     let all = peer.names("tools/list", "tools", "name").await;
-    all.into_iter().filter(|name| !name.starts_with("colibri_")).collect()
+    all.into_iter()
+        .filter(|name| !name.starts_with("colibri_"))
+        .collect()
 }
 
 /// What is answered, but for the id and the name that was asked for.
@@ -55,15 +57,24 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
     );
     let mut peer = agent.connect().await;
     assert_eq!(tools(&mut peer).await, ["git__push", "git__read_log"]);
-    assert_eq!(peer.names("prompts/list", "prompts", "name").await, ["git__review"]);
+    assert_eq!(
+        peer.names("prompts/list", "prompts", "name").await,
+        ["git__review"]
+    );
     let uris = peer.names("resources/list", "resources", "uri").await;
-    assert!(uris.len() == 1 && uris[0].ends_with("file:///a"), "{uris:?}");
+    assert!(
+        uris.len() == 1 && uris[0].ends_with("file:///a"),
+        "{uris:?}"
+    );
     let read = peer.ask("resources/read", json!({"uri": uris[0]})).await;
     assert!(read["result"].is_object(), "{read}");
 
     let unknown = peer.call("git__no_such", json!({})).await;
     assert!(
-        unknown["error"]["message"].as_str().unwrap().contains("nknown tool"),
+        unknown["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("nknown tool"),
         "{unknown}"
     );
     // By its entry, by its person, and of a server that its person has not: as a name that is no tool's and as near to others.
@@ -84,7 +95,9 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
         ("git", "statis", "status"),
         ("fs", "statis", "status"),
     ] {
-        let unknown_answer = peer.call("colibri_external_mcp_call_tool", call(server, unknown)).await;
+        let unknown_answer = peer
+            .call("colibri_external_mcp_call_tool", call(server, unknown))
+            .await;
         let answer = peer
             .call("colibri_external_mcp_call_tool", call(server, forbidden))
             .await;
@@ -111,15 +124,30 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
             "colibri_set_cost_mode",
         ] {
             let answer = peer.call(tool, asked(forbidden)).await;
-            assert_eq!(said(&answer, forbidden), said(&unknown, "git__no_such"), "{tool}");
+            assert_eq!(
+                said(&answer, forbidden),
+                said(&unknown, "git__no_such"),
+                "{tool}"
+            );
         }
     }
-    let answer = peer.call("colibri_call_tool", through("git__read_log")).await;
-    assert_eq!(answer["result"]["content"][0]["text"], "read_log {\"n\":1}", "{answer}");
-    let answer = peer.call("colibri_call_tool", through("colibri_call_tool")).await;
+    let answer = peer
+        .call("colibri_call_tool", through("git__read_log"))
+        .await;
+    assert_eq!(
+        answer["result"]["content"][0]["text"], "read_log {\"n\":1}",
+        "{answer}"
+    );
+    let answer = peer
+        .call("colibri_call_tool", through("colibri_call_tool"))
+        .await;
     assert_eq!(code(&answer), "SCHEMA_INVALID", "{answer}");
-    let unknown = peer.ask("prompts/get", json!({"name": "git__sicret"})).await;
-    let answer = peer.ask("prompts/get", json!({"name": "git__secret"})).await;
+    let unknown = peer
+        .ask("prompts/get", json!({"name": "git__sicret"}))
+        .await;
+    let answer = peer
+        .ask("prompts/get", json!({"name": "git__secret"}))
+        .await;
     assert_eq!(said(&answer, "git__secret"), said(&unknown, "git__sicret"));
     let key = uris[0].replace("file:///a", "file:///key");
     let none = uris[0].replace("file:///a", "file:///no");
@@ -129,7 +157,10 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
     assert_eq!(said(&answer, &key), said(&unknown, &none));
 
     let answer = peer.call("git__read_log", json!({})).await;
-    assert_eq!(answer["result"]["content"][0]["text"], "read_log {}", "{answer}");
+    assert_eq!(
+        answer["result"]["content"][0]["text"], "read_log {}",
+        "{answer}"
+    );
     world.end().await;
 }
 
@@ -210,14 +241,21 @@ async fn of_our_own_tools_an_agent_has_those_that_read_and_end_its_task() {
         "colibri_list_skills",
     ] {
         let answer = peer.call(tool, json!({})).await;
-        assert!(answer["result"]["structuredContent"].is_object(), "{tool}: {answer}");
+        assert!(
+            answer["result"]["structuredContent"].is_object(),
+            "{tool}: {answer}"
+        );
     }
     world.end().await;
 }
 
 #[tokio::test]
 async fn what_is_kept_for_an_instance_is_its_own_and_not_its_persons() {
-    let world = World::new(r#"{"servers":{"git":{"command":"/m/git","result_limit":"1K"}}}"#, OPEN).await;
+    let world = World::new(
+        r#"{"servers":{"git":{"command":"/m/git","result_limit":"1K"}}}"#,
+        OPEN,
+    )
+    .await;
     let person = Caller {
         uid: nix::unistd::geteuid().as_raw(),
         gid: nix::unistd::getegid().as_raw(),
@@ -270,16 +308,22 @@ async fn a_hello_narrows_and_never_widens() {
         let mut peer = Peer::fresh(&agent.socket()).await;
         peer.send(hello).await;
         let only_fs = hello.contains("fs");
-        let shake =
-            json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+        let shake = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
         let answer = peer.ask("initialize", shake).await;
         assert_eq!(answer["error"].is_object(), only_fs, "{hello}: {answer}");
         if !only_fs {
-            let own = if hello.contains("git") { "status" } else { "git__status" };
+            let own = if hello.contains("git") {
+                "status"
+            } else {
+                "git__status"
+            };
             assert_eq!(tools(&mut peer).await, [own], "{hello}");
         }
         for name in ["fs__status", "push", "git__push"] {
-            assert!(peer.call(name, json!({})).await["error"].is_object(), "{hello}: {name}");
+            assert!(
+                peer.call(name, json!({})).await["error"].is_object(),
+                "{hello}: {name}"
+            );
         }
     }
     // It closes gates for itself.
@@ -306,8 +350,7 @@ async fn waiting(operator: &mut Peer, count: usize) -> Vec<Value> {
 #[tokio::test]
 async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
     let own = nix::unistd::geteuid().as_raw();
-    let registry =
-        r#"{"servers":{"git":{"command":"/m/git","tools":{"confirm":["status"]}},"fs":{"command":"/m/fs"}}}"#;
+    let registry = r#"{"servers":{"git":{"command":"/m/git","tools":{"confirm":["status"]}},"fs":{"command":"/m/fs"}}}"#;
     let world = World::new(registry, &open_with_operator()).await;
     let tools = r#"{"*":{"allow":["*"],"confirm":["push"]}}"#;
     let agent = world.agent(SESSION, tools);
@@ -329,16 +372,34 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
         ("status", "registry: servers.git.tools.confirm \"status\""),
     ] {
         let id = peer
-            .begin("tools/call", json!({"name": format!("git__{tool}"), "arguments": {}}))
+            .begin(
+                "tools/call",
+                json!({"name": format!("git__{tool}"), "arguments": {}}),
+            )
             .await;
         let shown = waiting(&mut operator, 1).await.remove(0);
         assert_eq!(
-            (&shown["agent"], &shown["session"], &shown["uid"], &shown["rule"]),
-            (&json!("coder"), &json!(SESSION), &json!(91001), &json!(rule))
+            (
+                &shown["agent"],
+                &shown["session"],
+                &shown["uid"],
+                &shown["rule"]
+            ),
+            (
+                &json!("coder"),
+                &json!(SESSION),
+                &json!(91001),
+                &json!(rule)
+            )
         );
         assert_eq!(agent.door.spent.waiting.load(Ordering::Relaxed), 1);
-        let approved = operator.ask("colibri/approve", json!({"id": shown["id"]})).await;
-        assert!(approved["result"]["approved"].as_bool().unwrap(), "{approved}");
+        let approved = operator
+            .ask("colibri/approve", json!({"id": shown["id"]}))
+            .await;
+        assert!(
+            approved["result"]["approved"].as_bool().unwrap(),
+            "{approved}"
+        );
         // That the server's tools are known now may be told at any time.
         let message = loop {
             let message = peer.message().await;
@@ -347,7 +408,10 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
             }
         };
         assert_eq!(message["id"], id, "nothing was asked of it: {message}");
-        assert_eq!(message["result"]["content"][0]["text"], format!("{tool} {{}}"));
+        assert_eq!(
+            message["result"]["content"][0]["text"],
+            format!("{tool} {{}}")
+        );
         let approval = world
             .trail()
             .into_iter()
@@ -362,7 +426,9 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
     let call = json!({"name": "colibri_external_mcp_call_tool", "arguments": {"server": "git", "tool": "push"}});
     let id = peer.begin("tools/call", call).await;
     let shown = waiting(&mut operator, 1).await.remove(0);
-    operator.ask("colibri/deny", json!({"id": shown["id"]})).await;
+    operator
+        .ask("colibri/deny", json!({"id": shown["id"]}))
+        .await;
     assert_eq!(code(&peer.answer(id).await), "APPROVAL_DENIED");
 
     // The operator for whom an agent runs is not the one to say.
@@ -370,9 +436,14 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
     peer.begin("tools/call", json!({"name": "git__push", "arguments": {}}))
         .await;
     let shown = waiting(&mut operator, 1).await.remove(0);
-    let refused = operator.ask("colibri/approve", json!({"id": shown["id"]})).await;
+    let refused = operator
+        .ask("colibri/approve", json!({"id": shown["id"]}))
+        .await;
     assert!(
-        refused["error"]["message"].as_str().unwrap().contains("your own uid"),
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("your own uid"),
         "{refused}"
     );
     // Nor is the agent itself, at any of its connections.
@@ -393,13 +464,18 @@ async fn an_agent_is_asked_nothing_and_answers_nothing() {
     let world = World::new(REGISTRY, OPEN).await;
     let agent = world.agent(SESSION, ALL);
     let mut peer = Peer::fresh(&agent.socket()).await;
-    peer.hands(json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": true}}))
-        .await;
+    peer.hands(
+        json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {"listChanged": true}}),
+    )
+    .await;
     let id = peer
         .begin("tools/call", json!({"name": "git__ask", "arguments": {}}))
         .await;
     let message = peer.message().await;
-    assert_eq!(message["id"], id, "its server's question did not come here: {message}");
+    assert_eq!(
+        message["id"], id,
+        "its server's question did not come here: {message}"
+    );
     for answer in [
         r#"{"jsonrpc":"2.0","id":1,"result":{"action":"accept","content":{}}}"#,
         r#"{"jsonrpc":"2.0","id":0,"result":{"action":"accept"}}"#,
@@ -427,10 +503,15 @@ async fn an_agent_is_asked_nothing_and_answers_nothing() {
     let answers = json!({"inputResponses": {"confirm": {"action": "accept"}}});
     let answer = peer.ask("tools/call", call(answers)).await;
     assert!(
-        answer["error"]["message"].as_str().unwrap().contains("nobody is asked"),
+        answer["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("nobody is asked"),
         "{answer}"
     );
-    let answer = peer.ask("tools/call", call(json!({"requestState": "AAAA"}))).await;
+    let answer = peer
+        .ask("tools/call", call(json!({"requestState": "AAAA"})))
+        .await;
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     world.end().await;
 }
@@ -457,7 +538,8 @@ async fn a_modern_server_is_not_told_that_an_agent_can_be_asked() {
     assert_eq!(seen["t"], 1, "{seen}");
     assert_ne!(seen["progressToken"], "p", "{seen}");
     // A task that asks is answered by nobody either.
-    let update = json!({"taskId": "0", "inputResponses": {"q": {"action": "accept"}}, "_meta": meta});
+    let update =
+        json!({"taskId": "0", "inputResponses": {"q": {"action": "accept"}}, "_meta": meta});
     let answer = peer.ask("tasks/update", update).await;
     let why = answer["error"]["message"].as_str().unwrap_or_default();
     assert!(why.contains("nobody is asked"), "{answer}");
@@ -475,7 +557,10 @@ async fn what_an_agent_says_of_itself_is_nothing() {
     let call = json!({"name": "git__status", "arguments": {}, "_meta": meta});
     assert!(peer.ask("tools/call", call).await["result"].is_object());
     let trail = world.trail();
-    let entered: Vec<_> = trail.iter().filter(|record| record["session"].is_string()).collect();
+    let entered: Vec<_> = trail
+        .iter()
+        .filter(|record| record["session"].is_string())
+        .collect();
     assert!(entered.len() >= 2);
     for record in entered {
         assert_eq!(
@@ -496,7 +581,11 @@ async fn a_spent_budget_ends_calls_and_leaves_the_end_of_the_task() {
     let listed = tools(&mut peer).await;
     let before = agent.door.spent.bytes.load(Ordering::Relaxed);
     assert!(before > 0 && before < 60_000, "{before}");
-    assert_eq!(agent.door.spent.calls.load(Ordering::Relaxed), 0, "lists are no calls");
+    assert_eq!(
+        agent.door.spent.calls.load(Ordering::Relaxed),
+        0,
+        "lists are no calls"
+    );
 
     let answer = peer.call("git__big", json!({"n": 60_000})).await;
     assert!(
@@ -516,12 +605,18 @@ async fn a_spent_budget_ends_calls_and_leaves_the_end_of_the_task() {
 
     let uri = "mcp+git:file:///a";
     for (method, params) in [
-        ("tools/call", json!({"name": "git__status", "arguments": {}})),
+        (
+            "tools/call",
+            json!({"name": "git__status", "arguments": {}}),
+        ),
         (
             "tools/call",
             json!({"name": "colibri_external_mcp_call_tool", "arguments": {"server": "git", "tool": "status"}}),
         ),
-        ("tools/call", json!({"name": "colibri_snapshot", "arguments": {}})),
+        (
+            "tools/call",
+            json!({"name": "colibri_snapshot", "arguments": {}}),
+        ),
         ("prompts/get", json!({"name": "git__review"})),
         ("resources/read", json!({"uri": uri})),
     ] {
@@ -529,7 +624,10 @@ async fn a_spent_budget_ends_calls_and_leaves_the_end_of_the_task() {
         if method == "tools/call" {
             assert_eq!(code(&answer), "BUDGET_SPENT", "{answer}");
             let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-            assert!(text.contains("colibri_finish_task") && text.contains("60000"), "{text}");
+            assert!(
+                text.contains("colibri_finish_task") && text.contains("60000"),
+                "{text}"
+            );
             assert_eq!(
                 answer["result"]["_meta"]["org.colibri/error"]["rule"],
                 "agents.coder.budget.session_bytes"
@@ -541,11 +639,20 @@ async fn a_spent_budget_ends_calls_and_leaves_the_end_of_the_task() {
     // At another connection it is the same, and it can say how its task ends.
     let mut second = agent.connect().await;
     assert_eq!(tools(&mut second).await, listed);
-    assert_eq!(code(&second.call("git__status", json!({})).await), "BUDGET_SPENT");
-    for tool in ["colibri_finish_task", "colibri_fail_task", "colibri_release_task"] {
+    assert_eq!(
+        code(&second.call("git__status", json!({})).await),
+        "BUDGET_SPENT"
+    );
+    for tool in [
+        "colibri_finish_task",
+        "colibri_fail_task",
+        "colibri_release_task",
+    ] {
         assert_ne!(code(&second.call(tool, json!({})).await), "BUDGET_SPENT");
     }
-    assert!(other.connect().await.call("git__status", json!({})).await["result"]["isError"].is_null());
+    assert!(
+        other.connect().await.call("git__status", json!({})).await["result"]["isError"].is_null()
+    );
     let mut person = world.operator().await;
     assert!(person.call("git__status", json!({})).await["result"]["isError"].is_null());
     world.end().await;
@@ -588,13 +695,17 @@ async fn an_agent_sees_and_ends_no_tasks_but_its_persons() {
         ("colibri_fail_task", "reason"),
         ("colibri_release_task", "reason"),
     ] {
-        let answer = peer.call(tool, json!({"task": id, "claim": 1, key: "x"})).await;
+        let answer = peer
+            .call(tool, json!({"task": id, "claim": 1, key: "x"}))
+            .await;
         assert!(
             answer["result"]["isError"] == true && code(&answer) != "SCHEMA_INVALID",
             "{tool}: {answer}"
         );
     }
-    let answer = peer.call("colibri_start_task", json!({"task": id, "claim": 1})).await;
+    let answer = peer
+        .call("colibri_start_task", json!({"task": id, "claim": 1}))
+        .await;
     assert!(
         answer["result"]["isError"] == true && code(&answer) != "SCHEMA_INVALID",
         "{answer}"

@@ -10,7 +10,9 @@ use clap::Parser as _;
 use colibri_mcpd::agents::{self, AgentRoster, ListenGuard};
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::config::DaemonFlags;
-use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use colibri_mcpd::confine::{
+    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
+};
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::inbound::{AgentDoors, Listener};
@@ -45,7 +47,9 @@ pub(crate) const PERSON: Caller = Caller {
 };
 const PIPE: usize = 4 << 20;
 /// What the server in memory lists, whatever it is called.
-const TOOLS: [&str; 8] = ["read_log", "status", "push", "big", "wait", "ask", "complete", "rows"];
+const TOOLS: [&str; 8] = [
+    "read_log", "status", "push", "big", "wait", "ask", "complete", "rows",
+];
 
 struct Nobody;
 
@@ -75,10 +79,14 @@ impl ServerProcess for Task {
 
 impl Spawner for InMemory {
     fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>> {
-        if let LaunchSpec::Host { server, arguments, .. } = &spec
+        if let LaunchSpec::Host {
+            server, arguments, ..
+        } = &spec
             && let [starts, calls] = &arguments[..]
         {
-            return Box::pin(std::future::ready(super::failures::spawn(server, starts, calls)));
+            return Box::pin(std::future::ready(super::failures::spawn(
+                server, starts, calls,
+            )));
         }
         let (stdin, requests) = tokio::io::duplex(PIPE);
         let (answers, stdout) = tokio::io::duplex(PIPE);
@@ -106,8 +114,12 @@ async fn serve_modern(requests: DuplexStream, mut answers: DuplexStream) {
             Some("server/discover") => {
                 json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
             }
-            Some("tools/list") => json!({"tools": [{"name": "meta", "inputSchema": {"type": "object"}}]}),
-            _ => json!({"content": [{"type": "text", "text": request["params"]["_meta"].to_string()}]}),
+            Some("tools/list") => {
+                json!({"tools": [{"name": "meta", "inputSchema": {"type": "object"}}]})
+            }
+            _ => {
+                json!({"content": [{"type": "text", "text": request["params"]["_meta"].to_string()}]})
+            }
         };
         if request.get("id").is_none() {
             continue;
@@ -120,7 +132,11 @@ async fn serve_modern(requests: DuplexStream, mut answers: DuplexStream) {
             result[key] = value;
         }
         let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
-        if answers.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+        if answers
+            .write_all(format!("{answer}\n").as_bytes())
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -133,11 +149,14 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
     let mut attempts = std::collections::BTreeMap::<String, u64>::new();
     while reader.fill().await.unwrap_or(false) {
         while let Some(Frame::Line(line)) = reader.pop() {
-            let Ok(EnvelopeKind::Request { id, method, params }) = Envelope::parse(&line).map(|envelope| envelope.kind)
+            let Ok(EnvelopeKind::Request { id, method, params }) =
+                Envelope::parse(&line).map(|envelope| envelope.kind)
             else {
                 continue;
             };
-            let params: Value = params.map_or(Value::Null, |params| serde_json::from_str(params.text()).unwrap());
+            let params: Value = params.map_or(Value::Null, |params| {
+                serde_json::from_str(params.text()).unwrap()
+            });
             let said = match &*method.as_str().unwrap_or_default() {
                 "initialize" => {
                     json!({"result": {"protocolVersion": "2025-11-25", "serverInfo": {"name": "m", "version": "1"},
@@ -152,7 +171,9 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                     };
                     json!({"result": {"tools": TOOLS.map(tool)}})
                 }
-                "prompts/list" => json!({"result": {"prompts": [{"name": "review"}, {"name": "secret"}]}}),
+                "prompts/list" => {
+                    json!({"result": {"prompts": [{"name": "review"}, {"name": "secret"}]}})
+                }
                 "resources/list" => {
                     json!({"result": {"resources": [{"uri": "file:///a", "name": "a"}, {"uri": "file:///key", "name": "k"}]}})
                 }
@@ -168,15 +189,20 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                         let says: Value = serde_json::from_str(says).unwrap();
                         match *attempt > says["failures"].as_u64().unwrap() {
                             true => {
-                                let text = "x".repeat(says["long"].as_u64().unwrap_or_default() as usize);
+                                let text =
+                                    "x".repeat(says["long"].as_u64().unwrap_or_default() as usize);
                                 json!({"result": {"content": [{"type": "text", "text": text}],
                                     "structuredContent": {"tokens_in": 3, "tokens_out": 2, "tokens_cached": 0,
                                         "tokens_cache_write": 0, "model_used": "m", "stop_reason": "stop", "completion": ""}}})
                             }
                             false => {
                                 let mut error = match says["code"] == "STAYS" {
-                                    true => json!({"code": "MODEL_FAILED", "message": "no", "transient": false}),
-                                    false => json!({"code": says["code"], "message": "no", "transient": true}),
+                                    true => {
+                                        json!({"code": "MODEL_FAILED", "message": "no", "transient": false})
+                                    }
+                                    false => {
+                                        json!({"code": says["code"], "message": "no", "transient": true})
+                                    }
                                 };
                                 if says["after"].is_u64() {
                                     error["retry_after_s"] = says["after"].clone();
@@ -189,11 +215,14 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                         json!({"error": {"code": 1, "message": "x".repeat(params["arguments"]["n"].as_u64().unwrap() as usize)}})
                     }
                     "big" if params["arguments"]["image"] == true => {
-                        let data = "iVBO".repeat(params["arguments"]["n"].as_u64().unwrap() as usize / 4);
+                        let data =
+                            "iVBO".repeat(params["arguments"]["n"].as_u64().unwrap() as usize / 4);
                         json!({"result": {"content": [{"type": "image", "mimeType": "image/png", "data": data}]}})
                     }
                     "rows" => {
-                        let of = |what: &str| "x".repeat(params["arguments"][what].as_u64().unwrap() as usize);
+                        let of = |what: &str| {
+                            "x".repeat(params["arguments"][what].as_u64().unwrap() as usize)
+                        };
                         json!({"result": {"content": [{"type": "text", "text": of("text")}], "structuredContent": {"rows": of("rows")}}})
                     }
                     "big" => {
@@ -201,7 +230,10 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
                     }
                     "ask" => {
                         let ask = json!({"jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}});
-                        answers.write_all(format!("{ask}\n").as_bytes()).await.unwrap();
+                        answers
+                            .write_all(format!("{ask}\n").as_bytes())
+                            .await
+                            .unwrap();
                         json!({"result": {"content": [{"type": "text", "text": "asked"}]}})
                     }
                     name => {
@@ -213,7 +245,11 @@ async fn serve(requests: DuplexStream, mut answers: DuplexStream) {
             let mut answer = said;
             answer["jsonrpc"] = json!("2.0");
             answer["id"] = serde_json::from_str(id.text()).unwrap();
-            if answers.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
+            if answers
+                .write_all(format!("{answer}\n").as_bytes())
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -245,7 +281,11 @@ impl World {
     }
 
     /// The same in a directory that is there already.
-    pub(crate) async fn within(directory: tempfile::TempDir, registry: &str, clients: &str) -> World {
+    pub(crate) async fn within(
+        directory: tempfile::TempDir,
+        registry: &str,
+        clients: &str,
+    ) -> World {
         let path = directory.path();
         let trail = Trail::open(TrailOptions {
             state_dir: path.to_owned(),
@@ -271,7 +311,8 @@ impl World {
         .unwrap()
         .resolve()
         .unwrap();
-        let clients = Clients::parse(clients.as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
+        let clients =
+            Clients::parse(clients.as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
         let results = colibri_mcpd::results::Results::open(path, clients.limits()).unwrap();
         let limits = *clients.limits();
         let budget = Arc::new(ByteBudget::new(1 << 30));
@@ -332,7 +373,13 @@ impl World {
         let entries = parse(registry.as_bytes(), "registry").unwrap().servers;
         let entry = |(id, entry)| {
             let entry = Arc::new(entry);
-            (id, Entry { entry, refusal: None })
+            (
+                id,
+                Entry {
+                    entry,
+                    refusal: None,
+                },
+            )
         };
         host.load(&LoadedRegistry {
             servers: entries.into_iter().map(entry).collect(),
@@ -370,7 +417,13 @@ impl World {
         self.agent_for(session, tools, PERSON, None)
     }
 
-    pub(crate) fn agent_for(&self, session: &str, tools: &str, person: Caller, max_bytes: Option<u64>) -> Agent {
+    pub(crate) fn agent_for(
+        &self,
+        session: &str,
+        tools: &str,
+        person: Caller,
+        max_bytes: Option<u64>,
+    ) -> Agent {
         let tools = format!(r#"{{"tools":{tools}}}"#);
         let document = colibri_json::Document::parse(tools.as_bytes(), "agents").unwrap();
         let keys = document.root().object(&["tools"]).unwrap();
@@ -403,10 +456,15 @@ impl World {
         let mut segments: Vec<_> = std::fs::read_dir(self.path().join("trail"))
             .unwrap()
             .map(|entry| entry.unwrap().path())
-            .filter(|path| path.extension().is_some_and(|extension| extension == "jsonl"))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|extension| extension == "jsonl")
+            })
             .collect();
         segments.sort();
-        let lines = segments.iter().map(|path| std::fs::read_to_string(path).unwrap());
+        let lines = segments
+            .iter()
+            .map(|path| std::fs::read_to_string(path).unwrap());
         lines
             .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
             .map(|line| serde_json::from_str::<Value>(&line).unwrap()["rec"].take())
@@ -471,7 +529,10 @@ impl Peer {
     }
 
     pub(crate) async fn send(&mut self, line: &str) {
-        self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.writer
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .unwrap();
     }
 
     /// The next line; `None` at the end.
@@ -486,7 +547,8 @@ impl Peer {
     /// The next message, past that a list has changed, which is told when a server's start is over.
     pub(crate) async fn message(&mut self) -> Value {
         loop {
-            let message: Value = serde_json::from_str(&self.line().await.expect("it is closed")).unwrap();
+            let message: Value =
+                serde_json::from_str(&self.line().await.expect("it is closed")).unwrap();
             let method = message["method"].as_str().unwrap_or_default();
             if !method.ends_with("/list_changed") {
                 return message;
@@ -498,8 +560,10 @@ impl Peer {
     pub(crate) async fn begin(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;
         self.next += 1;
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string())
-            .await;
+        self.send(
+            &json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string(),
+        )
+        .await;
         id
     }
 

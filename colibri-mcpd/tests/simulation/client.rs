@@ -92,8 +92,12 @@ impl Person {
             connection.live(Lines::new(from_daemon)).await;
             match timeout(FOREVER, served).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => self.world.fail(&self.name, &format!("serving it failed: {error}")),
-                Err(_) => self.world.fail(&self.name, "is still served although it is gone"),
+                Ok(Err(error)) => self
+                    .world
+                    .fail(&self.name, &format!("serving it failed: {error}")),
+                Err(_) => self
+                    .world
+                    .fail(&self.name, "is still served although it is gone"),
             }
         }
     }
@@ -229,7 +233,8 @@ impl Connection {
         };
         if self.rng.chance(8) {
             self.narrow = true;
-            self.say("{\"colibri\":1,\"narrow\":[\"external\"]}".to_owned()).await;
+            self.say("{\"colibri\":1,\"narrow\":[\"external\"]}".to_owned())
+                .await;
         }
         if self.version != MODERN {
             let can = if self.answers {
@@ -396,7 +401,11 @@ impl Connection {
             } else {
                 json!(format!("t{}", self.next))
             };
-            if !self.open.values().any(|asked| asked.token.as_ref() == Some(&value)) {
+            if !self
+                .open
+                .values()
+                .any(|asked| asked.token.as_ref() == Some(&value))
+            {
                 params["_meta"]["progressToken"] = value.clone();
                 token = Some(value);
             }
@@ -476,12 +485,20 @@ impl Connection {
             let (mut state, mut responses) = (question.state.clone(), question.responses.clone());
             match how {
                 Retry::Silent => responses = json!({}),
-                Retry::Forged => state.replace_range(..1, if state.starts_with('A') { "B" } else { "A" }),
+                Retry::Forged => {
+                    state.replace_range(..1, if state.starts_with('A') { "B" } else { "A" })
+                }
                 Retry::Right | Retry::Twice => {}
             }
             params["requestState"] = json!(state);
             params["inputResponses"] = responses;
-            let line = self.request(Kind::Call, "tools/call", params, Some(question.tag.clone()), None);
+            let line = self.request(
+                Kind::Call,
+                "tools/call",
+                params,
+                Some(question.tag.clone()),
+                None,
+            );
             let id = self.last.clone();
             if let Some(asked) = self.open.get_mut(&id) {
                 asked.retry = Some(how);
@@ -495,7 +512,10 @@ impl Connection {
     fn asked(&mut self, asked: &Asked, result: &Value) -> bool {
         self.world.count("question to a client");
         if !asked.can_be_asked {
-            self.fail(&format!("was asked about {} although it cannot be", asked.tag));
+            self.fail(&format!(
+                "was asked about {} although it cannot be",
+                asked.tag
+            ));
         }
         let mut responses = json!({});
         for (key, request) in result["inputRequests"].as_object().into_iter().flatten() {
@@ -510,7 +530,10 @@ impl Connection {
         self.questions.push(Question {
             call: asked.call.clone(),
             tag: asked.tag.clone(),
-            state: result["requestState"].as_str().unwrap_or_default().to_owned(),
+            state: result["requestState"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             responses,
         });
         asked.retry != Some(Retry::Forged)
@@ -526,12 +549,20 @@ impl Connection {
                 self.say(line).await;
             }
             55..62 => self.ask(Kind::List, "tools/list", json!({}), None).await,
-            62..66 if self.version == MODERN => self.ask(Kind::Discover, "server/discover", json!({}), None).await,
+            62..66 if self.version == MODERN => {
+                self.ask(Kind::Discover, "server/discover", json!({}), None)
+                    .await
+            }
             62..66 => self.ask(Kind::Ping, "ping", json!({}), None).await,
             66..68 => self.ask(Kind::NoMethod, "no/such", json!({}), None).await,
             68..70 => {
-                self.ask(Kind::NoTool, "tools/call", json!({"name": "colibri_nothing"}), None)
-                    .await
+                self.ask(
+                    Kind::NoTool,
+                    "tools/call",
+                    json!({"name": "colibri_nothing"}),
+                    None,
+                )
+                .await
             }
             70..80 => self.cancel().await,
             80..83 => {
@@ -551,11 +582,17 @@ impl Connection {
                 // certain: any other answer may be under way.
                 let ids: Vec<String> = self.subscribed.iter().cloned().collect();
                 let id = self.rng.pick(&ids).clone();
-                if self.open.get(&id).is_some_and(|asked| asked.cancelled.is_none()) {
+                if self
+                    .open
+                    .get(&id)
+                    .is_some_and(|asked| asked.cancelled.is_none())
+                {
                     self.world.count("id used twice at once");
                     *self.duplicates.entry(id.clone()).or_default() += 1;
-                    self.say(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"no/such\"}}"))
-                        .await;
+                    self.say(format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"no/such\"}}"
+                    ))
+                    .await;
                 }
             }
             86..90 if self.version == MODERN => {
@@ -563,7 +600,8 @@ impl Connection {
                 let tools = self.rng.chance(80);
                 let params = json!({"notifications": {"toolsListChanged": tools, "resourceSubscriptions": uris}});
                 self.world.count("subscription");
-                self.ask(Kind::Subscribe, "subscriptions/listen", params, None).await;
+                self.ask(Kind::Subscribe, "subscriptions/listen", params, None)
+                    .await;
             }
             86..93 if self.version == LEGACY[1] && self.said_hello => self.batch().await,
             86..94 if self.version != MODERN => self.watch().await,
@@ -583,7 +621,10 @@ impl Connection {
 
     /// A resource of a server, as clients know it.
     fn resource(&mut self) -> String {
-        let (server, uri) = (self.rng.pick(&self.servers).clone(), *self.rng.pick(&RESOURCES));
+        let (server, uri) = (
+            self.rng.pick(&self.servers).clone(),
+            *self.rng.pick(&RESOURCES),
+        );
         let asked_for = (server.clone(), uri.to_owned());
         self.world.books().asked_for.insert(asked_for);
         exposed(&server, uri)
@@ -629,7 +670,9 @@ impl Connection {
         .await;
         if let Some(asked) = self.open.get_mut(&id) {
             asked.cancelled = Some(Instant::now());
-            if let (Kind::Watch | Kind::Unwatch, Some(uri)) = (asked.kind, asked.call["uri"].as_str()) {
+            if let (Kind::Watch | Kind::Unwatch, Some(uri)) =
+                (asked.kind, asked.call["uri"].as_str())
+            {
                 self.watched.insert(uri.to_owned(), Watch::Unknown);
             }
         }
@@ -645,7 +688,8 @@ impl Connection {
                 0..6 => self.tool_call(Some(batch)),
                 6..8 => self.request(Kind::Ping, "ping", json!({}), None, Some(batch)),
                 8 => self.request(Kind::NoMethod, "no/such", json!({}), None, Some(batch)),
-                _ => "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}".to_owned(),
+                _ => "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/roots/list_changed\"}"
+                    .to_owned(),
             });
         }
         self.say(format!("[{}]", parts.join(","))).await;
@@ -678,9 +722,11 @@ impl Connection {
         }
         if self.world.calm || self.rng.chance(80) {
             let result = json!({"action": "accept", "content": {}});
-            let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
+            let answer =
+                json!({"jsonrpc": "2.0", "id": message["id"], "result": result}).to_string();
             let twice = !self.world.calm && self.rng.chance(20);
-            self.to_say.extend(std::iter::repeat_n(answer, 1 + usize::from(twice)));
+            self.to_say
+                .extend(std::iter::repeat_n(answer, 1 + usize::from(twice)));
         }
     }
 
@@ -694,15 +740,25 @@ impl Connection {
     }
 
     fn batch_answer(&mut self, parts: &[Value]) {
-        let first = parts.first().map(|part| part["id"].to_string()).unwrap_or_default();
+        let first = parts
+            .first()
+            .map(|part| part["id"].to_string())
+            .unwrap_or_default();
         let Some(batch) = self.open.get(&first).and_then(|asked| asked.batch) else {
             return self.fail("was answered in a batch that answers none of its own");
         };
         // What is in flight when the daemon has waited long enough is left out.
-        let given_up = self.world.books().shutdown.is_some_and(|at| at.elapsed() >= DRAIN);
+        let given_up = self
+            .world
+            .books()
+            .shutdown
+            .is_some_and(|at| at.elapsed() >= DRAIN);
         let got: BTreeSet<String> = parts.iter().map(|part| part["id"].to_string()).collect();
         for id in self.batches[batch].clone() {
-            let cancelled = self.open.get(&id).is_some_and(|asked| asked.cancelled.is_some());
+            let cancelled = self
+                .open
+                .get(&id)
+                .is_some_and(|asked| asked.cancelled.is_some());
             if !got.contains(&id) && !cancelled && !given_up {
                 self.fail(&format!("missed {id} in the answer to its batch"));
             }
@@ -732,11 +788,14 @@ impl Connection {
         match method {
             "notifications/progress" => self.progressed(params),
             // It need not answer any more.
-            "notifications/cancelled" if self.asked_of_it.contains(&params["requestId"].to_string()) => {}
+            "notifications/cancelled"
+                if self.asked_of_it.contains(&params["requestId"].to_string()) => {}
             "notifications/subscriptions/acknowledged" => {
                 let id = subscription.unwrap_or_default();
                 match self.open.get(&id) {
-                    Some(asked) if asked.kind == Kind::Subscribe => drop(self.subscribed.insert(id)),
+                    Some(asked) if asked.kind == Kind::Subscribe => {
+                        drop(self.subscribed.insert(id))
+                    }
                     _ => self.fail("was told that a subscription is taken that it has not"),
                 }
             }
@@ -748,7 +807,9 @@ impl Connection {
                     Some(id) => self.open.get(id).is_some_and(|asked| {
                         let uris = asked.call["notifications"]["resourceSubscriptions"].as_array();
                         let names = uris.is_some_and(|uris| uris.iter().any(|one| one == uri));
-                        names && self.subscribed.contains(id) && !late(asked, Instant::now(), self.paused_until)
+                        names
+                            && self.subscribed.contains(id)
+                            && !late(asked, Instant::now(), self.paused_until)
                     }),
                 };
                 if !is_wanted {
@@ -760,12 +821,19 @@ impl Connection {
             "notifications/tools/list_changed" | "notifications/resources/list_changed" => {
                 self.world.count("list_changed to a client");
                 match subscription {
-                    None if self.version == MODERN => self.fail("was told of changed tools outside a subscription"),
+                    None if self.version == MODERN => {
+                        self.fail("was told of changed tools outside a subscription")
+                    }
                     None => {}
                     Some(id) => {
-                        let open = self.open.get(&id).is_some_and(|asked| asked.kind == Kind::Subscribe);
+                        let open = self
+                            .open
+                            .get(&id)
+                            .is_some_and(|asked| asked.kind == Kind::Subscribe);
                         if !open || !self.subscribed.contains(&id) {
-                            self.fail("was told of changed tools under a subscription that it has not");
+                            self.fail(
+                                "was told of changed tools under a subscription that it has not",
+                            );
                         }
                     }
                 }
@@ -777,7 +845,10 @@ impl Connection {
     fn progressed(&mut self, params: &Value) {
         let now = Instant::now();
         let token = &params["progressToken"];
-        let found = self.open.values_mut().find(|asked| asked.token.as_ref() == Some(token));
+        let found = self
+            .open
+            .values_mut()
+            .find(|asked| asked.token.as_ref() == Some(token));
         let Some(asked) = found else {
             return self.fail(&format!(
                 "was told of progress under {token}, which is no open request's"
@@ -823,7 +894,9 @@ impl Connection {
             return;
         }
         let Some(asked) = self.open.remove(&id) else {
-            return self.fail(&format!("was answered under {id}, which is no open request"));
+            return self.fail(&format!(
+                "was answered under {id}, which is no open request"
+            ));
         };
         self.world.count("answer");
         if asked.batch != batch {
@@ -837,8 +910,13 @@ impl Connection {
         if asked.kind != Kind::Subscribe && now - asked.at > MAX_LENGTH {
             self.fail(&format!("waited for {id} longer than any limit allows"));
         }
-        let asks = result.is_some_and(|result| asked.kind == Kind::Call && result["resultType"] == "input_required");
-        if self.version == MODERN && !asks && result.is_some_and(|result| result["resultType"] != "complete") {
+        let asks = result.is_some_and(|result| {
+            asked.kind == Kind::Call && result["resultType"] == "input_required"
+        });
+        if self.version == MODERN
+            && !asks
+            && result.is_some_and(|result| result["resultType"] != "complete")
+        {
             self.fail(&format!("was answered {id} without resultType"));
         }
         if asked.cancelled.is_none() {
@@ -854,10 +932,14 @@ impl Connection {
             return;
         }
         if shutdown.is_some_and(|at| asked.at > at) {
-            self.fail(&format!("was answered {id}, which it asked a daemon that was ending"));
+            self.fail(&format!(
+                "was answered {id}, which it asked a daemon that was ending"
+            ));
         }
         let right = match asked.kind {
-            Kind::Initialize => result.is_some_and(|result| result["protocolVersion"] == self.version),
+            Kind::Initialize => {
+                result.is_some_and(|result| result["protocolVersion"] == self.version)
+            }
             Kind::Discover => result.is_some_and(|result| result["supportedVersions"].is_array()),
             Kind::Ping => result.is_some(),
             Kind::List => result.is_some_and(|result| is_list(&result["tools"])),
@@ -866,7 +948,9 @@ impl Connection {
             Kind::NoMethod => code == Some(-32601),
             Kind::Subscribe => {
                 self.subscribed.remove(&id);
-                result.is_some_and(|result| result["_meta"][format!("{META}subscriptionId")] == message["id"])
+                result.is_some_and(|result| {
+                    result["_meta"][format!("{META}subscriptionId")] == message["id"]
+                })
             }
             Kind::Watch => {
                 let uri = asked.call["uri"].as_str().unwrap_or_default();
@@ -891,14 +975,18 @@ impl Connection {
             Kind::Call => self.call_answered(&asked, result, error),
         };
         if !right {
-            self.fail(&format!("was answered {id} wrongly ({:?} {})", asked.kind, asked.tag));
+            self.fail(&format!(
+                "was answered {id} wrongly ({:?} {})",
+                asked.kind, asked.tag
+            ));
         }
     }
 
     /// The answer to a call is its own tool's with all its progress before it, or an error of ours that says so.
     fn call_answered(&self, asked: &Asked, result: Option<&Value>, error: Option<&Value>) -> bool {
-        let ours = result
-            .is_some_and(|result| result["isError"] == true && result["_meta"].get("org.colibri/error").is_some());
+        let ours = result.is_some_and(|result| {
+            result["isError"] == true && result["_meta"].get("org.colibri/error").is_some()
+        });
         let text = match (result, error) {
             (Some(result), _) => &result["content"][0]["text"],
             (None, Some(error)) => &error["message"],
@@ -922,7 +1010,10 @@ impl Connection {
             let closed = self.to_daemon.is_none() && text.starts_with("ASK_FAILED");
             let excused = self.narrow || !self.world.calm || unasked || closed;
             if !excused {
-                self.fail(&format!("was refused {} in a calm world: {text}", asked.tag));
+                self.fail(&format!(
+                    "was refused {} in a calm world: {text}",
+                    asked.tag
+                ));
             }
             return true;
         }
@@ -940,7 +1031,11 @@ impl Connection {
             // Its server went on without the answer, to what it had asked about another call: progress went nowhere.
             return true;
         }
-        let progress = if asked.token.is_some() { asked.progress } else { 0 };
+        let progress = if asked.token.is_some() {
+            asked.progress
+        } else {
+            0
+        };
         text == format!("{} progress={progress}", asked.tag)
     }
 }
@@ -954,7 +1049,12 @@ fn late(asked: &Asked, now: Instant, paused_until: Instant) -> bool {
 
 /// True if these are tools in a stable order, each once.
 fn is_list(tools: &Value) -> bool {
-    let Some(tools) = tools.as_array() else { return false };
-    let names: Vec<_> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    let Some(tools) = tools.as_array() else {
+        return false;
+    };
+    let names: Vec<_> = tools
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
     names.len() == tools.len() && names.windows(2).all(|pair| pair[0] < pair[1])
 }

@@ -213,7 +213,8 @@ async fn simulate(seed: u64) -> Arc<World> {
         };
         // A process of one call ends soon, so everybody's turn comes, in a calm world in time.
         let least = if calm { 2 } else { 1 };
-        let limit = (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(least, 3) as usize);
+        let limit =
+            (profile.isolation == "call" && rng.chance(50)).then(|| rng.between(least, 3) as usize);
         let profile = Profile { limit, ..profile };
         let idle = rng.between(1, MAX_IDLE);
         let limit = if calm {
@@ -229,7 +230,10 @@ async fn simulate(seed: u64) -> Arc<World> {
         limits.insert(format!("s{number}"), limit);
         profiles.insert(format!("s{number}"), profile);
     }
-    world.note("the world", &format!("{} {profiles:?}", if calm { "calm" } else { "" }));
+    world.note(
+        "the world",
+        &format!("{} {profiles:?}", if calm { "calm" } else { "" }),
+    );
 
     let budget = Arc::new(ByteBudget::new(1 << 30));
     let spawner = SimulatedSpawner {
@@ -238,7 +242,9 @@ async fn simulate(seed: u64) -> Arc<World> {
         rng: Mutex::new((rng.fork(), 0)),
     };
     let spawner = Arc::new(spawner);
-    let secrets = Arc::new(SecretStore::beside(Path::new("/simulated/external-mcp.json")));
+    let secrets = Arc::new(SecretStore::beside(Path::new(
+        "/simulated/external-mcp.json",
+    )));
     let store = STORE.1.clone();
     let recorder = Arc::new(Recorder::Off);
     let rules = Arc::new(CallRules {
@@ -285,7 +291,9 @@ async fn simulate(seed: u64) -> Arc<World> {
         budget: budget.clone(),
         max_frame: 1 << 20,
         secrets,
-        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(Path::new("/simulated"))),
+        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(Path::new(
+            "/simulated",
+        ))),
         registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.
@@ -293,7 +301,8 @@ async fn simulate(seed: u64) -> Arc<World> {
         shares: Arc::new(UserQuotas::new(ShareLimits::NONE)),
     });
     let fresh = || REGISTRIES.fetch_add(1, Ordering::Relaxed);
-    let mut entries: BTreeMap<String, u64> = profiles.keys().map(|id| (id.clone(), fresh())).collect();
+    let mut entries: BTreeMap<String, u64> =
+        profiles.keys().map(|id| (id.clone(), fresh())).collect();
     host.load(&registry(&profiles, &limits, &entries));
     let config = configuration();
     let sources = SourceMetadata::recall(&config).unwrap();
@@ -374,13 +383,19 @@ async fn simulate(seed: u64) -> Arc<World> {
     sleep(Duration::from_secs(120)).await;
     // A call that waited for another attempt holds its request until it is told that nobody wants it.
     if budget.queued() > 0 {
-        world.fail("the budget", &format!("{} bytes are still held", budget.queued()));
+        world.fail(
+            "the budget",
+            &format!("{} bytes are still held", budget.queued()),
+        );
     }
     // Every queue holds the budget, every client and process holds a queue, and every call holds its client.
     if Arc::strong_count(&budget) > 1 {
         world.fail(
             "the budget",
-            &format!("{} queues were never dropped", Arc::strong_count(&budget) - 1),
+            &format!(
+                "{} queues were never dropped",
+                Arc::strong_count(&budget) - 1
+            ),
         );
     }
     world
@@ -390,13 +405,19 @@ fn nobody_left(world: &World, daemon: &Daemon) {
     if daemon.connections.count().connections > 0 {
         world.fail(
             "the daemon",
-            &format!("{} clients are left", daemon.connections.count().connections),
+            &format!(
+                "{} clients are left",
+                daemon.connections.count().connections
+            ),
         );
     }
     for (id, server) in daemon.host.servers().iter() {
         for (_, session) in server.sessions() {
             if session.in_flight() > 0 {
-                world.fail(id, &format!("{} calls are in flight for nobody", session.in_flight()));
+                world.fail(
+                    id,
+                    &format!("{} calls are in flight for nobody", session.in_flight()),
+                );
             }
         }
     }
@@ -411,7 +432,10 @@ async fn end(world: &Arc<World>, daemon: &Arc<Daemon>, host: &Arc<ServerHost>) {
     daemon.end().await;
     world.note("the operator", "the daemon has ended");
     if began.elapsed() > MAX_TO_END {
-        world.fail("the daemon", &format!("took {} ms to end", began.elapsed().as_millis()));
+        world.fail(
+            "the daemon",
+            &format!("took {} ms to end", began.elapsed().as_millis()),
+        );
     }
     let (counted, real) = (host.running(), world.books().processes);
     if counted > 0 || real > 0 {
@@ -445,7 +469,10 @@ fn watch(running: Arc<Vec<AtomicU64>>) {
         let mut before: Vec<u64> = Vec::new();
         loop {
             std::thread::sleep(Duration::from_secs(120));
-            let now: Vec<u64> = running.iter().map(|seed| seed.load(Ordering::Relaxed)).collect();
+            let now: Vec<u64> = running
+                .iter()
+                .map(|seed| seed.load(Ordering::Relaxed))
+                .collect();
             let mut stuck = now
                 .iter()
                 .zip(&before)
@@ -478,7 +505,8 @@ fn every_seed_keeps_the_promises() {
     let threads = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(count as usize);
-    let running: Arc<Vec<AtomicU64>> = Arc::new((0..threads).map(|_| AtomicU64::new(u64::MAX)).collect());
+    let running: Arc<Vec<AtomicU64>> =
+        Arc::new((0..threads).map(|_| AtomicU64::new(u64::MAX)).collect());
     watch(running.clone());
     let next = AtomicU64::new(seeds.start);
     let bad = Mutex::new(BTreeMap::new());
@@ -517,7 +545,9 @@ fn every_seed_keeps_the_promises() {
         for failure in failures {
             eprintln!("seed {seed}: {failure}");
         }
-        eprintln!("again: COLIBRI_SIM_SEED={seed} cargo test -p colibri-mcpd --test simulation -- --nocapture");
+        eprintln!(
+            "again: COLIBRI_SIM_SEED={seed} cargo test -p colibri-mcpd --test simulation -- --nocapture"
+        );
     }
     assert!(bad.is_empty(), "{} seeds broke a promise", bad.len());
     // A simulation in which nothing happens proves nothing.

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use colibri_mcpd::confine::{BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner};
+use colibri_mcpd::confine::{
+    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
@@ -69,7 +71,12 @@ impl Spawner for SimulatedSpawner {
             };
             let mut profile = self.profiles[&server].clone();
             sleep(rng.millis(200)).await;
-            let running = *self.world.books().running.entry(server.clone()).or_default();
+            let running = *self
+                .world
+                .books()
+                .running
+                .entry(server.clone())
+                .or_default();
             if profile.limit.is_some_and(|limit| running >= limit) {
                 self.world.count("process that has to wait its turn");
                 let detail = "as many instances run as may".to_owned();
@@ -99,9 +106,15 @@ impl Spawner for SimulatedSpawner {
             let (alive, lifeline) = watch::channel(());
             let name = format!("{server}#{pid}");
             self.world.books().processes += 1;
-            *self.world.books().running.entry(server.clone()).or_default() += 1;
+            *self
+                .world
+                .books()
+                .running
+                .entry(server.clone())
+                .or_default() += 1;
             self.world.count("process");
-            self.world.note(&name, &format!("started, speaks {}", profile.version));
+            self.world
+                .note(&name, &format!("started, speaks {}", profile.version));
             let life = Life {
                 world: self.world.clone(),
                 lifeline,
@@ -227,7 +240,11 @@ struct Life {
 }
 
 impl Life {
-    async fn live(mut self, mut stdin: Option<Lines<DuplexStream>>, exit: watch::Sender<Option<ServerExit>>) {
+    async fn live(
+        mut self,
+        mut stdin: Option<Lines<DuplexStream>>,
+        exit: watch::Sender<Option<ServerExit>>,
+    ) {
         if self.profile.faulty && self.rng.chance(20) {
             self.tell_stderr("a word of warning\n").await;
         }
@@ -277,7 +294,12 @@ impl Life {
         // The end of the process and the end of its output are seen in either order.
         if self.rng.chance(50) {
             self.world.books().processes -= 1;
-            *self.world.books().running.entry(self.server.clone()).or_default() -= 1;
+            *self
+                .world
+                .books()
+                .running
+                .entry(self.server.clone())
+                .or_default() -= 1;
             exit.send_replace(Some(status));
             sleep(self.rng.millis(50)).await;
             drop((stdin, self.stdout.take(), self.stderr.take()));
@@ -285,7 +307,12 @@ impl Life {
             drop((stdin, self.stdout.take(), self.stderr.take()));
             sleep(self.rng.millis(300)).await;
             self.world.books().processes -= 1;
-            *self.world.books().running.entry(self.server.clone()).or_default() -= 1;
+            *self
+                .world
+                .books()
+                .running
+                .entry(self.server.clone())
+                .or_default() -= 1;
             exit.send_replace(Some(status));
         }
     }
@@ -300,7 +327,10 @@ impl Life {
         let alone = self.profile.isolation == "client";
         if !lost.is_empty() && !alone && !deaf && self.stdout.is_some() {
             let tags: Vec<_> = lost.iter().map(|call| call.tag.as_str()).collect();
-            let message = format!("was told to end with calls that nobody cancelled: {}", tags.join(", "));
+            let message = format!(
+                "was told to end with calls that nobody cancelled: {}",
+                tags.join(", ")
+            );
             self.world.fail(&self.name, &message);
         }
         sleep(self.rng.millis(3000)).await;
@@ -341,7 +371,8 @@ impl Life {
     }
 
     fn refuse(&mut self, wait: Duration, id: &Value, code: i64) {
-        let line = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}}).to_string();
+        let line = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}})
+            .to_string();
         self.plan_in(wait, Step::Write(line));
     }
 
@@ -353,8 +384,10 @@ impl Life {
                 let call = self.calls.get_mut(&id).filter(|call| !call.answered)?;
                 let token = call.token.clone()?;
                 call.progress += 1;
-                let params = json!({"progressToken": token, "progress": call.progress, "message": call.tag});
-                let line = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
+                let params =
+                    json!({"progressToken": token, "progress": call.progress, "message": call.tag});
+                let line =
+                    json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
                 self.write(&line.to_string()).await;
             }
             Step::Answer(id, shape) => {
@@ -372,7 +405,9 @@ impl Life {
                     }
                     result
                 };
-                let answer = |result: Value| json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string();
+                let answer = |result: Value| {
+                    json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
+                };
                 let lines = match shape {
                     Shape::Result => vec![answer(result(&text))],
                     Shape::IsError => {
@@ -384,9 +419,14 @@ impl Life {
                         let error = json!({"code": -32000, "message": text});
                         vec![json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()]
                     }
-                    Shape::Twice => vec![answer(result(&text)), answer(result(&format!("{text} again")))],
+                    Shape::Twice => vec![
+                        answer(result(&text)),
+                        answer(result(&format!("{text} again"))),
+                    ],
                     Shape::Batch => vec![format!("[{}]", answer(result(&text)))],
-                    Shape::Broken => vec![format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{broken}}}}")],
+                    Shape::Broken => vec![format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{broken}}}}"
+                    )],
                 };
                 for line in lines {
                     self.write(&line).await;
@@ -411,8 +451,10 @@ impl Life {
                         params["_meta"] = json!({META_SUBSCRIPTION: listening});
                     }
                     let method = "notifications/resources/updated";
-                    self.write(&json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string())
-                        .await;
+                    self.write(
+                        &json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string(),
+                    )
+                    .await;
                 }
             }
             Step::Die(in_the_middle_of) => {
@@ -446,7 +488,8 @@ impl Life {
         match (&id, method.as_str()) {
             (Some(_), "") => {
                 if self.asked == 0 {
-                    self.world.fail(&self.name, "got an answer to nothing it asked");
+                    self.world
+                        .fail(&self.name, "got an answer to nothing it asked");
                 }
                 self.told(&message);
                 return;
@@ -463,7 +506,9 @@ impl Life {
         if let Some(id) = &id {
             match id.as_u64() {
                 Some(number) if self.seen.insert(number) => {}
-                _ => self.world.fail(&self.name, "got an id that is not new, or no number"),
+                _ => self
+                    .world
+                    .fail(&self.name, "got an id that is not new, or no number"),
             }
         }
         let id = id.unwrap_or(Value::Null);
@@ -491,7 +536,9 @@ impl Life {
                 let wait = self.handshake_wait();
                 match self.rng.below(100) {
                     0..4 if faulty => self.refuse(wait, &id, -32603),
-                    4..6 if faulty => self.reply(wait, &id, json!({"protocolVersion": "1999-01-01"})),
+                    4..6 if faulty => {
+                        self.reply(wait, &id, json!({"protocolVersion": "1999-01-01"}))
+                    }
                     _ => {
                         let (version, can) = (self.profile.version, self.capabilities());
                         self.reply(
@@ -523,7 +570,10 @@ impl Life {
                 self.reply(wait, &id, result);
             }
             "resources/subscribe" | "resources/unsubscribe" => {
-                let uri = message["params"]["uri"].as_str().unwrap_or_default().to_owned();
+                let uri = message["params"]["uri"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 let wait = self.rng.millis(300);
                 let begins = method == "resources/subscribe";
                 self.world.count(if begins {
@@ -533,12 +583,19 @@ impl Life {
                 });
                 let before = self.subscribed.insert(uri.clone(), begins);
                 if !self.profile.resources || !RESOURCES.contains(&&*uri) {
-                    self.world.fail(&self.name, &format!("got {method} of {uri:?}"));
-                }
-                let is_odd = if begins { before == Some(true) } else { before.is_none() };
-                if is_odd {
                     self.world
-                        .fail(&self.name, &format!("got {method} of {uri} after {before:?}"));
+                        .fail(&self.name, &format!("got {method} of {uri:?}"));
+                }
+                let is_odd = if begins {
+                    before == Some(true)
+                } else {
+                    before.is_none()
+                };
+                if is_odd {
+                    self.world.fail(
+                        &self.name,
+                        &format!("got {method} of {uri} after {before:?}"),
+                    );
                 }
                 if begins
                     && !self
@@ -547,8 +604,10 @@ impl Life {
                         .asked_for
                         .contains(&(self.server.clone(), uri.clone()))
                 {
-                    self.world
-                        .fail(&self.name, &format!("is subscribed to {uri}, which nobody wants"));
+                    self.world.fail(
+                        &self.name,
+                        &format!("is subscribed to {uri}, which nobody wants"),
+                    );
                 }
                 match self.rng.below(100) {
                     0..5 if faulty && begins => {
@@ -561,22 +620,29 @@ impl Life {
             "subscriptions/listen" => {
                 let wanted = &message["params"]["notifications"];
                 let uris = wanted["resourceSubscriptions"].as_array();
-                let uris: Vec<&str> = uris.into_iter().flatten().filter_map(Value::as_str).collect();
+                let uris: Vec<&str> = uris
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .collect();
                 self.subscribed = uris.iter().map(|uri| ((*uri).to_owned(), true)).collect();
                 self.listening = id.as_u64();
                 if !uris.is_empty() {
-                    self.world.count("subscription to resources of a modern server");
+                    self.world
+                        .count("subscription to resources of a modern server");
                 }
                 if uris
                     .iter()
                     .any(|uri| !self.profile.resources || !RESOURCES.contains(uri))
                 {
-                    self.world.fail(&self.name, &format!("is to tell of {uris:?}"));
+                    self.world
+                        .fail(&self.name, &format!("is to tell of {uris:?}"));
                 }
                 if !faulty || self.rng.chance(90) {
                     let params = json!({"_meta": {META_SUBSCRIPTION: id}, "notifications": wanted});
                     let method = "notifications/subscriptions/acknowledged";
-                    let line = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
+                    let line =
+                        json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
                     let wait = self.rng.millis(200);
                     self.plan_in(wait, Step::Write(line));
                 }
@@ -591,9 +657,10 @@ impl Life {
                     .as_u64()
                     .filter(|id| self.seen.contains(id));
                 let Some(id) = known else {
-                    return self
-                        .world
-                        .fail(&self.name, "was told that a request is cancelled that it never got");
+                    return self.world.fail(
+                        &self.name,
+                        "was told that a request is cancelled that it never got",
+                    );
                 };
                 // One in three goes on all the same, so that late answers happen.
                 let stops = self.rng.chance(66);
@@ -625,7 +692,12 @@ impl Life {
 
     /// Its tools become others, and it says so.
     fn change(&mut self, wait: Duration) {
-        *self.world.books().changes.entry(self.server.clone()).or_default() += 1;
+        *self
+            .world
+            .books()
+            .changes
+            .entry(self.server.clone())
+            .or_default() += 1;
         self.world.count("list_changed of a server");
         let line = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}";
         self.plan_in(wait, Step::Write(line.to_owned()));
@@ -642,9 +714,14 @@ impl Life {
         let mut names = vec!["echo".to_owned()];
         names.extend((0..self.profile.tools).map(|index| format!("tool{index}")));
         names.extend((changes > 0).then(|| format!("new{changes}")));
-        let page: usize = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or_default();
+        let page: usize = cursor
+            .and_then(|cursor| cursor.parse().ok())
+            .unwrap_or_default();
         let (shown, next) = match names.get(page) {
-            Some(name) if self.profile.pages => (vec![name.clone()], (page + 1 < names.len()).then_some(page + 1)),
+            Some(name) if self.profile.pages => (
+                vec![name.clone()],
+                (page + 1 < names.len()).then_some(page + 1),
+            ),
             _ => (names, None),
         };
         let tools: Vec<_> = shown
@@ -697,15 +774,23 @@ impl Life {
         let state = message["params"].get("requestState");
         let is_retry = state.is_some();
         if state.is_some_and(|state| *state != format!("state of {tag}")) {
-            self.world
-                .fail(&self.name, &format!("got a retry with another's state: {state:?}"));
+            self.world.fail(
+                &self.name,
+                &format!("got a retry with another's state: {state:?}"),
+            );
         }
         if !self.greeted {
-            self.world.fail(&self.name, "got a call before its handshake was done");
-        }
-        if token.as_ref().is_some_and(|token| token.as_u64() != Some(id)) {
             self.world
-                .fail(&self.name, "got a progress token that is not the daemon's own");
+                .fail(&self.name, "got a call before its handshake was done");
+        }
+        if token
+            .as_ref()
+            .is_some_and(|token| token.as_u64() != Some(id))
+        {
+            self.world.fail(
+                &self.name,
+                "got a progress token that is not the daemon's own",
+            );
         }
         let (uid, connection) = {
             let mut books = self.world.books();
@@ -722,8 +807,10 @@ impl Life {
                     let who = (made.uid, made.connection.clone());
                     drop(books);
                     if too_often {
-                        self.world
-                            .fail(&self.name, &format!("{tag} came once more than it was made"));
+                        self.world.fail(
+                            &self.name,
+                            &format!("{tag} came once more than it was made"),
+                        );
                     }
                     if narrow {
                         self.world
@@ -734,7 +821,8 @@ impl Life {
             }
         };
         let first = self.owner.is_none();
-        let (owner_uid, owner_connection) = self.owner.get_or_insert((uid, connection.clone())).clone();
+        let (owner_uid, owner_connection) =
+            self.owner.get_or_insert((uid, connection.clone())).clone();
         let shared_right = match self.profile.isolation {
             "shared" => true,
             "user" => owner_uid == uid,
@@ -742,7 +830,10 @@ impl Life {
             _ => first,
         };
         if !shared_right {
-            let message = format!("{tag} came to a process that is another's ({})", self.profile.isolation);
+            let message = format!(
+                "{tag} came to a process that is another's ({})",
+                self.profile.isolation
+            );
             self.world.fail(&self.name, &message);
         }
         let call = Call {
@@ -785,7 +876,11 @@ impl Life {
             let at = self.rng.millis(most);
             self.plan_in(at, Step::Update(uri));
         }
-        let fault = if self.profile.faulty { self.rng.below(100) } else { 99 };
+        let fault = if self.profile.faulty {
+            self.rng.below(100)
+        } else {
+            99
+        };
         let mut shape = Shape::Result;
         match fault {
             0..4 => {
@@ -806,16 +901,26 @@ impl Life {
             }
             16..20 => {
                 self.world.count("garbage");
-                let garbage = *self
-                    .rng
-                    .pick(&["", "garbage", "{\"jsonrpc\":\"2.0\"}", "[1,2", "null", "{\"id\":{}}"]);
+                let garbage = *self.rng.pick(&[
+                    "",
+                    "garbage",
+                    "{\"jsonrpc\":\"2.0\"}",
+                    "[1,2",
+                    "null",
+                    "{\"id\":{}}",
+                ]);
                 self.plan_in(wait, Step::Write(garbage.to_owned()));
             }
             20..24 => {
                 self.world.count("answer under an unknown id");
-                let other = *self
-                    .rng
-                    .pick(&["999999", "\"1\"", "-1", "1.5", "18446744073709551615", "null"]);
+                let other = *self.rng.pick(&[
+                    "999999",
+                    "\"1\"",
+                    "-1",
+                    "1.5",
+                    "18446744073709551615",
+                    "null",
+                ]);
                 let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{other},\"result\":{{}}}}");
                 self.plan_in(wait, Step::Write(line));
             }
@@ -823,7 +928,9 @@ impl Life {
             28..32 => {
                 self.world.count("request of a server");
                 self.asked += 1;
-                let method = *self.rng.pick(&["ping", "sampling/createMessage", "roots/list"]);
+                let method = *self
+                    .rng
+                    .pick(&["ping", "sampling/createMessage", "roots/list"]);
                 let line = format!(
                     "{{\"jsonrpc\":\"2.0\",\"id\":\"ask{}\",\"method\":\"{method}\"}}",
                     self.asked
@@ -852,7 +959,9 @@ impl Life {
                 self.world.count("progress of nothing");
                 let token = *self.rng.pick(&["999999", "\"1\"", "null", "{}"]);
                 let params = format!("{{\"progressToken\":{token},\"progress\":1}}");
-                let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{params}}}");
+                let line = format!(
+                    "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{params}}}"
+                );
                 self.plan_in(wait, Step::Write(line));
             }
             52..60 if self.profile.version == LEGACY[1] => {
@@ -863,7 +972,11 @@ impl Life {
         }
         // Where there may be few processes, none waits for a person: in a calm world everybody's turn comes.
         let may_ask = self.profile.version != MODERN && self.profile.limit.is_none();
-        if may_ask && shape != Shape::Broken && self.profile.isolation != "shared" && self.rng.chance(20) {
+        if may_ask
+            && shape != Shape::Broken
+            && self.profile.isolation != "shared"
+            && self.rng.chance(20)
+        {
             return self.plan_in(wait, Step::Ask(id, shape));
         }
         self.plan_in(wait, Step::Answer(id, shape));

@@ -108,7 +108,11 @@ fn without_states(text: &str) -> String {
     let mut out = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let (state, rest) = part.split_once('"').unwrap_or((part, ""));
-        let state = if state.starts_with("state of ") { state } else { "…" };
+        let state = if state.starts_with("state of ") {
+            state
+        } else {
+            "…"
+        };
         out.push_str(&format!("\"requestState\":\"{state}\"{rest}"));
     }
     out
@@ -127,7 +131,11 @@ pub(crate) struct Lifeline {
 }
 
 impl AsyncWrite for Lifeline {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.pipe).poll_write(context, bytes)
     }
 
@@ -148,7 +156,10 @@ pub(crate) struct Lines<R> {
 
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(crate) fn new(io: R) -> Lines<R> {
-        Lines { io, buffer: Vec::new() }
+        Lines {
+            io,
+            buffer: Vec::new(),
+        }
     }
 
     /// The next line; `None` at the end. May be dropped and called again.

@@ -28,8 +28,15 @@ pub(crate) struct AnswerSources {
 #[derive(Debug)]
 enum ChibiRequest {
     List,
-    Call { server: String, tool: String, args: String },
-    Schema { server: String, tool: String },
+    Call {
+        server: String,
+        tool: String,
+        args: String,
+    },
+    Schema {
+        server: String,
+        tool: String,
+    },
 }
 
 impl AnswerSources {
@@ -45,14 +52,19 @@ impl AnswerSources {
     /// Has daemons and servers started before the first request.
     pub(crate) fn begin(self: &Arc<Self>) {
         let own = self.clone();
-        std::thread::spawn(move || match own.sources.tools(Instant::now() + BEGIN_LIMIT) {
-            Ok(listing) => {
-                let count = listing.tools.len() as u64;
-                say(&format!("{} at the start", colibri_text::counted(count, "tool")));
-                own.describe(&listing.tools);
-            }
-            Err(why) => say(&format!("no tools at the start: {why:#}")),
-        });
+        std::thread::spawn(
+            move || match own.sources.tools(Instant::now() + BEGIN_LIMIT) {
+                Ok(listing) => {
+                    let count = listing.tools.len() as u64;
+                    say(&format!(
+                        "{} at the start",
+                        colibri_text::counted(count, "tool")
+                    ));
+                    own.describe(&listing.tools);
+                }
+                Err(why) => say(&format!("no tools at the start: {why:#}")),
+            },
+        );
     }
 
     /// The answer to a request, made by `until`.
@@ -77,7 +89,10 @@ impl AnswerSources {
                     true => String::new(),
                     false => format!(",\"notes\":{}", json!(notes)),
                 };
-                Ok(format!("{{\"ok\":true,\"tools\":[{}]{notes}}}", listed.join(",")))
+                Ok(format!(
+                    "{{\"ok\":true,\"tools\":[{}]{notes}}}",
+                    listed.join(",")
+                ))
             }
             ChibiRequest::Call { server, tool, args } => {
                 let result = self.sources.call(&server, &tool, &args, until)?;
@@ -89,7 +104,10 @@ impl AnswerSources {
             ChibiRequest::Schema { server, tool } => {
                 let tool = self.sources.tool(&server, &tool, until)?;
                 // As the server wrote it.
-                Ok(format!("{{\"ok\":true,\"schema\":{}}}", tool.listed.input_schema.get()))
+                Ok(format!(
+                    "{{\"ok\":true,\"schema\":{}}}",
+                    tool.listed.input_schema.get()
+                ))
             }
         }
     }
@@ -97,7 +115,10 @@ impl AnswerSources {
     fn describe(&self, tools: &[SourceTool]) -> Vec<String> {
         match &self.summaries {
             Some(summaries) => summaries.describe(tools),
-            None => tools.iter().map(|tool| tool.listed.description.clone()).collect(),
+            None => tools
+                .iter()
+                .map(|tool| tool.listed.description.clone())
+                .collect(),
         }
     }
 }
@@ -157,7 +178,8 @@ mod tests {
     use serde_json::Value;
 
     fn said(text: &str) -> String {
-        ChibiRequest::read(text).map_or_else(|why| format!("{why:#}"), |request| format!("{request:?}"))
+        ChibiRequest::read(text)
+            .map_or_else(|why| format!("{why:#}"), |request| format!("{request:?}"))
     }
 
     #[test]
@@ -185,8 +207,14 @@ mod tests {
             ("{}", "no string \"op\""),
             ("{\"op\":1}", "no string \"op\""),
             ("{\"op\":\"x\"}", "unknown op: x"),
-            ("{\"op\":\"call_tool\",\"tool\":\"t\"}", "no string \"server\""),
-            ("{\"op\":\"get_schema\",\"server\":\"s\"}", "no string \"tool\""),
+            (
+                "{\"op\":\"call_tool\",\"tool\":\"t\"}",
+                "no string \"server\"",
+            ),
+            (
+                "{\"op\":\"get_schema\",\"server\":\"s\"}",
+                "no string \"tool\"",
+            ),
             (
                 "{\"op\":\"call_tool\",\"server\":\"s\",\"tool\":\"t\",\"args\":[]}",
                 "args must be",

@@ -50,7 +50,11 @@ pub(crate) struct BridgeLock {
 
 impl BridgeLock {
     /// Makes the lock of a home, of a bridge that answers within `limit`. One of a bridge that is gone is replaced.
-    pub(crate) fn take(home: &Path, address: SocketAddrV4, limit: Duration) -> Result<BridgeLock, ClaimError> {
+    pub(crate) fn take(
+        home: &Path,
+        address: SocketAddrV4,
+        limit: Duration,
+    ) -> Result<BridgeLock, ClaimError> {
         let _alone = guard(home)?;
         let (path, now) = (home.join(lock::FILE), lock::now());
         let own = LockFile {
@@ -64,14 +68,17 @@ impl BridgeLock {
             let mut options = OpenOptions::new();
             match options.write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(mut file) => {
-                    file.write_all(own.text().as_bytes()).map_err(failed(&path))?;
+                    file.write_all(own.text().as_bytes())
+                        .map_err(failed(&path))?;
                     let (home, lock) = (home.to_owned(), Mutex::new(own));
                     return Ok(BridgeLock { home, lock });
                 }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match LockFile::read(home) {
-                    Ok(other) if other.is_alive(now) => return Err(ClaimError::Another(other)),
-                    Ok(_) | Err(_) => removed(&path)?,
-                },
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    match LockFile::read(home) {
+                        Ok(other) if other.is_alive(now) => return Err(ClaimError::Another(other)),
+                        Ok(_) | Err(_) => removed(&path)?,
+                    }
+                }
                 Err(error) => return Err(failed(&path)(error)),
             }
         }
@@ -109,7 +116,8 @@ impl BridgeLock {
 
     /// A process of another container may have our number, and not our address.
     fn is_ours(&self, own: &LockFile) -> bool {
-        LockFile::read(&self.home).is_ok_and(|lock| (lock.pid, lock.address) == (own.pid, own.address))
+        LockFile::read(&self.home)
+            .is_ok_and(|lock| (lock.pid, lock.address) == (own.pid, own.address))
     }
 }
 
@@ -130,7 +138,10 @@ fn guard(home: &Path) -> Result<File, ClaimError> {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
             Err(TryLockError::WouldBlock) => {
-                let why = format!("another process has held its lock for {} s", LIMIT.as_secs());
+                let why = format!(
+                    "another process has held its lock for {} s",
+                    LIMIT.as_secs()
+                );
                 return Err(failed(&path)(io::Error::other(why)));
             }
             Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
@@ -165,7 +176,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let claim = BridgeLock::take(home.path(), address(1), ANSWER_LIMIT).unwrap();
         match BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap_err() {
-            ClaimError::Another(lock) => assert_eq!((lock.pid, lock.address), (std::process::id(), address(1))),
+            ClaimError::Another(lock) => {
+                assert_eq!((lock.pid, lock.address), (std::process::id(), address(1)))
+            }
             other => panic!("{other}"),
         }
         claim.renew().unwrap();

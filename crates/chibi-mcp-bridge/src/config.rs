@@ -84,9 +84,8 @@ impl BridgeConfig {
     pub(crate) fn load(home: &Path) -> BridgeConfig {
         let path = home.join(FILE);
         let found = match text(&path) {
-            Ok(Some(text)) => {
-                read(&text, &absolute_path()).map_err(|wrong| anyhow!("{}: {}", path.display(), wrong.in_text(&text)))
-            }
+            Ok(Some(text)) => read(&text, &absolute_path())
+                .map_err(|wrong| anyhow!("{}: {}", path.display(), wrong.in_text(&text))),
             Ok(None) => return BridgeConfig::default(),
             Err(why) => Err(why),
         };
@@ -109,7 +108,11 @@ impl BridgeConfig {
 fn text(path: &Path) -> anyhow::Result<Option<String>> {
     let at = || path.display().to_string();
     let mut options = File::options();
-    let file = match options.read(true).custom_flags(nix::libc::O_NONBLOCK).open(path) {
+    let file = match options
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK)
+        .open(path)
+    {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(at),
@@ -120,7 +123,10 @@ fn text(path: &Path) -> anyhow::Result<Option<String>> {
         bail!("{}: it is no regular file", at());
     }
     let mut text = String::new();
-    let read = file.take(MAX_BYTES + 1).read_to_string(&mut text).with_context(at)?;
+    let read = file
+        .take(MAX_BYTES + 1)
+        .read_to_string(&mut text)
+        .with_context(at)?;
     match read as u64 > MAX_BYTES {
         true => Err(anyhow!("{}: it is over 1 MiB", at())),
         false => Ok(Some(text)),
@@ -136,10 +142,18 @@ impl Wrong {
     }
 
     fn in_text(&self, text: &str) -> String {
-        let Some(at) = &self.at else { return self.why.clone() };
+        let Some(at) = &self.at else {
+            return self.why.clone();
+        };
         let before = text.get(..at.start).unwrap_or(text);
         let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let column = before
+            .rsplit('\n')
+            .next()
+            .unwrap_or_default()
+            .chars()
+            .count()
+            + 1;
         format!("line {line}, column {column}: {}", self.why)
     }
 }
@@ -147,7 +161,10 @@ impl Wrong {
 fn read(text: &str, path: &[PathBuf]) -> Result<(BridgeConfig, Vec<String>), Wrong> {
     let document = Document::parse(text).map_err(|error| {
         let why = error.message().lines().collect::<Vec<_>>().join(", ");
-        Wrong { at: error.span(), why }
+        Wrong {
+            at: error.span(),
+            why,
+        }
     })?;
     let (mut config, mut notes) = (BridgeConfig::default(), Vec::new());
     for (key, item) in document.iter() {
@@ -188,7 +205,12 @@ fn limit(item: &Item) -> Result<Duration, Wrong> {
         .filter(|seconds| (1..=MAX_LIMIT_SECS).contains(seconds));
     seconds
         .map(|seconds| Duration::from_secs(seconds.unsigned_abs()))
-        .ok_or_else(|| Wrong::at(item, "timeout_seconds must be a whole number of seconds, 1 to 86400"))
+        .ok_or_else(|| {
+            Wrong::at(
+                item,
+                "timeout_seconds must be a whole number of seconds, 1 to 86400",
+            )
+        })
 }
 
 fn idle(item: &Item) -> Result<Duration, Wrong> {
@@ -196,8 +218,12 @@ fn idle(item: &Item) -> Result<Duration, Wrong> {
         .as_float()
         .or_else(|| item.as_integer().map(|minutes| minutes as f64));
     let minutes = minutes.filter(|minutes| *minutes > 0.0 && *minutes <= MAX_MINUTES);
-    let minutes =
-        minutes.ok_or_else(|| Wrong::at(item, "idle_timeout_minutes must be a number of minutes, up to a year"))?;
+    let minutes = minutes.ok_or_else(|| {
+        Wrong::at(
+            item,
+            "idle_timeout_minutes must be a number of minutes, up to a year",
+        )
+    })?;
     Ok(Duration::from_secs_f64(minutes * 60.0))
 }
 
@@ -223,13 +249,18 @@ fn strings(item: &Item, key: &str) -> Result<Map<String, Value>, Wrong> {
         .collect()
 }
 
-fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Result<Vec<ConfiguredServer>, Wrong> {
+fn servers(
+    all: &dyn TableLike,
+    path: &[PathBuf],
+    notes: &mut Vec<String>,
+) -> Result<Vec<ConfiguredServer>, Wrong> {
     let mut named: Vec<(&str, &Item)> = all.iter().collect();
     named.sort_by_key(|(name, _)| *name);
     let mapped = map_names(named.iter().map(|(name, _)| *name));
     let mut servers = Vec::new();
     for (mapped, (_, item)) in mapped.into_iter().zip(named) {
-        let entry = entry(&mapped.name, item, path, notes)?.and_then(|entry| checked(&mapped.id, entry));
+        let entry =
+            entry(&mapped.name, item, path, notes)?.and_then(|entry| checked(&mapped.id, entry));
         if let Err(why) = &entry {
             notes.push(format!("the server {:?} is left out: {why:#}", mapped.name));
         }
@@ -244,7 +275,12 @@ fn servers(all: &dyn TableLike, path: &[PathBuf], notes: &mut Vec<String>) -> Re
 
 /// The entry of a server. What is not as the file must be is wrong with all of it; a program that is not there is wrong
 /// with this server.
-fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> Result<anyhow::Result<Value>, Wrong> {
+fn entry(
+    name: &str,
+    item: &Item,
+    path: &[PathBuf],
+    notes: &mut Vec<String>,
+) -> Result<anyhow::Result<Value>, Wrong> {
     let (mut command, mut url) = (None, None);
     let (mut args, mut env, mut headers) = (Vec::new(), Map::new(), Map::new());
     for (key, item) in table(item, name)?.iter() {
@@ -255,21 +291,28 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
                 let list = item
                     .as_array()
                     .ok_or_else(|| Wrong::at(item, "args must be a list of strings"))?;
-                let text =
-                    |value: &toml_edit::Value| value.as_str().filter(|text| !text.contains('\0')).map(str::to_owned);
+                let text = |value: &toml_edit::Value| {
+                    value
+                        .as_str()
+                        .filter(|text| !text.contains('\0'))
+                        .map(str::to_owned)
+                };
                 let list: Option<Vec<String>> = list.iter().map(text).collect();
                 args = list.ok_or_else(|| Wrong::at(item, "args must be a list of strings"))?;
             }
             "env" => env = strings(item, key)?,
             "headers" => headers = strings(item, key)?,
-            _ => notes.push(format!("{FILE}: servers.{name}: unknown key {key}, ignored")),
+            _ => notes.push(format!(
+                "{FILE}: servers.{name}: unknown key {key}, ignored"
+            )),
         }
     }
     match (command, url) {
         (Some(command), None) => Ok(program(&command, path).map(|command| {
             // What a script's first line names is found as the person finds it.
             let path: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
-            env.entry("PATH").or_insert_with(|| Value::String(path.join(":")));
+            env.entry("PATH")
+                .or_insert_with(|| Value::String(path.join(":")));
             json!({ "command": command, "args": args, "env": env })
         })),
         (None, Some(url)) => Ok(colibri_api::check_url(&url)
@@ -285,7 +328,10 @@ fn entry(name: &str, item: &Item, path: &[PathBuf], notes: &mut Vec<String>) -> 
             item,
             format!("{name} has both a command and a url: leave one out"),
         )),
-        (None, None) => Err(Wrong::at(item, format!("{name} has neither a command nor a url"))),
+        (None, None) => Err(Wrong::at(
+            item,
+            format!("{name} has neither a command nor a url"),
+        )),
     }
 }
 
@@ -311,7 +357,9 @@ fn allowed(url: &str) -> Option<String> {
     };
     match host.parse::<IpAddr>() {
         Ok(address) => Some(address.to_string()),
-        Err(_) => host.eq_ignore_ascii_case("localhost").then(|| "loopback".to_owned()),
+        Err(_) => host
+            .eq_ignore_ascii_case("localhost")
+            .then(|| "loopback".to_owned()),
     }
 }
 
@@ -329,7 +377,10 @@ fn program(command: &str, path: &[PathBuf]) -> anyhow::Result<String> {
         path.metadata()
             .is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
     };
-    let found = path.iter().map(|place| place.join(command)).find(is_program);
+    let found = path
+        .iter()
+        .map(|place| place.join(command))
+        .find(is_program);
     let found = found.as_deref().and_then(Path::to_str).map(str::to_owned);
     found.with_context(|| format!("{command} is not on PATH"))
 }
@@ -337,7 +388,9 @@ fn program(command: &str, path: &[PathBuf]) -> anyhow::Result<String> {
 /// The parts of `PATH` that are not relative: such a part is whatever project is open.
 fn absolute_path() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).filter(|part| part.is_absolute()).collect()
+    std::env::split_paths(&path)
+        .filter(|part| part.is_absolute())
+        .collect()
 }
 
 #[cfg(test)]
@@ -354,7 +407,14 @@ mod tests {
         let server = "[servers.a]\ncommand = \"/bin/true\"\n";
         let (config, _) = good(server);
         assert_eq!(config.limit, Duration::from_secs(27));
-        assert!(config.servers[0].entry.as_ref().unwrap().get("timeout_ms").is_none());
+        assert!(
+            config.servers[0]
+                .entry
+                .as_ref()
+                .unwrap()
+                .get("timeout_ms")
+                .is_none()
+        );
         for (seconds, total) in [(120, 3_600_000), (7200, 7_200_000)] {
             let (config, notes) = good(&format!("timeout_seconds = {seconds}\n{server}"));
             let entry = config.servers[0].entry.as_ref().unwrap();
@@ -401,14 +461,20 @@ mod tests {
             json!({ "command": "/bin/serena", "args": ["--stdio"], "env": env })
         );
         assert!(notes.is_empty(), "{notes:?}");
-        assert_eq!(good("idle_timeout_minutes = 0.5").0.idle, Duration::from_secs(30));
+        assert_eq!(
+            good("idle_timeout_minutes = 0.5").0.idle,
+            Duration::from_secs(30)
+        );
     }
 
     #[test]
     fn what_is_wrong_is_told_with_its_place() {
         for (text, wanted) in [
             ("a = \n", "line 1, column 5"),
-            ("idle_timeout_minutes = 0\n", "line 1, column 24: idle_timeout_minutes"),
+            (
+                "idle_timeout_minutes = 0\n",
+                "line 1, column 24: idle_timeout_minutes",
+            ),
             (
                 "idle_timeout_minutes = nan\n",
                 "line 1, column 24: idle_timeout_minutes",
@@ -417,7 +483,10 @@ mod tests {
                 "idle_timeout_minutes = \"5\"\n",
                 "line 1, column 24: idle_timeout_minutes",
             ),
-            ("summary = 1\n", "line 1, column 11: summary must be a table"),
+            (
+                "summary = 1\n",
+                "line 1, column 11: summary must be a table",
+            ),
             ("[summary]\nenabled = 1\n", "line 2, column 11: enabled"),
             (
                 "[servers.a]\ncommand = 1\n",
@@ -427,7 +496,10 @@ mod tests {
                 "[servers.a]\ncommand = \"/x\\u0000\"\n",
                 "line 2, column 11: command holds a NUL",
             ),
-            ("[servers.a]\ncommand = \"/x\"\nargs = [1]\n", "line 3, column 8: args"),
+            (
+                "[servers.a]\ncommand = \"/x\"\nargs = [1]\n",
+                "line 3, column 8: args",
+            ),
             (
                 "[servers.a]\ncommand = \"/x\"\nurl = \"https://x\"\n",
                 "both a command and a url",
@@ -446,22 +518,36 @@ mod tests {
         fs::write(&program, "").unwrap();
         let text = "[servers.a]\ncommand = \"program\"\n[servers.b]\ncommand = \"./program\"\n[servers.c]\nurl = \"ftp://x\"\n";
         let entries = |path: &[PathBuf]| {
-            let (config, notes) = read(text, path).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)));
-            let entries: Vec<_> = config.servers.into_iter().map(|server| server.entry).collect();
+            let (config, notes) =
+                read(text, path).unwrap_or_else(|wrong| panic!("{}", wrong.in_text(text)));
+            let entries: Vec<_> = config
+                .servers
+                .into_iter()
+                .map(|server| server.entry)
+                .collect();
             (entries, notes)
         };
         let path = [place.path().to_owned()];
         let (found, notes) = entries(&path);
         // What cannot be executed is no program.
-        assert!(found.iter().all(Result::is_err) && notes.len() == 3, "{found:?}");
+        assert!(
+            found.iter().all(Result::is_err) && notes.len() == 3,
+            "{found:?}"
+        );
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         let (found, _) = entries(&path);
-        assert_eq!(found[0].as_ref().unwrap()["command"], program.to_str().unwrap());
+        assert_eq!(
+            found[0].as_ref().unwrap()["command"],
+            program.to_str().unwrap()
+        );
         assert_eq!(
             found[0].as_ref().unwrap()["env"]["PATH"],
             place.path().to_str().unwrap()
         );
-        assert!(found[1].as_ref().unwrap_err().contains("relative path"), "{found:?}");
+        assert!(
+            found[1].as_ref().unwrap_err().contains("relative path"),
+            "{found:?}"
+        );
         assert!(found[2].is_err());
     }
 
@@ -471,7 +557,11 @@ mod tests {
             "[servers.a]\ncommand = \"/bin/a\"\n[servers.b]\ncommand = \"/bin/b\"\nenv = { \"A=B\" = \"secret\" }\n\
              [servers.c]\ncommand = \"/bin/../c\"\n",
         );
-        let left_out: Vec<_> = config.servers.iter().map(|server| server.entry.is_err()).collect();
+        let left_out: Vec<_> = config
+            .servers
+            .iter()
+            .map(|server| server.entry.is_err())
+            .collect();
         assert_eq!(left_out, [false, true, true], "{notes:?}");
         assert!(
             notes[0].starts_with("the server \"b\" is left out: servers.b.env.A=B: "),

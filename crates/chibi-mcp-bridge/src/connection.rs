@@ -75,7 +75,11 @@ impl Drop for CountedConnection {
 
 impl ChibiBridge {
     /// A bridge that was not asked yet, and answers within `limit`.
-    pub(crate) fn new(answers: Arc<AnswerSources>, claim: Arc<BridgeLock>, limit: Duration) -> Arc<ChibiBridge> {
+    pub(crate) fn new(
+        answers: Arc<AnswerSources>,
+        claim: Arc<BridgeLock>,
+        limit: Duration,
+    ) -> Arc<ChibiBridge> {
         Arc::new(ChibiBridge {
             answers,
             claim,
@@ -96,10 +100,15 @@ impl ChibiBridge {
     ///
     /// # Errors
     /// No thread can be started, or the listener is none of IPv4.
-    pub(crate) fn serve(self: Arc<Self>, listener: &TcpListener, idle: Duration) -> anyhow::Result<()> {
+    pub(crate) fn serve(
+        self: Arc<Self>,
+        listener: &TcpListener,
+        idle: Duration,
+    ) -> anyhow::Result<()> {
         use io::ErrorKind::{ConnectionAborted, Interrupted};
         // Without more descriptors fewer connections wait.
-        let _ = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+        let _ = getrlimit(Resource::RLIMIT_NOFILE)
+            .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
         // As many as the system lets wait: a connection beyond that is tried again by its client only after a second.
         let _ = listen(listener, Backlog::MAXALLOWABLE);
         let Ok(SocketAddr::V4(address)) = listener.local_addr() else {
@@ -117,7 +126,8 @@ impl ChibiBridge {
             match listener.accept() {
                 // Where too many wait the next ones wait with the system, as long as it takes to read its table.
                 Ok((stream, from)) => {
-                    let is_dropped = self.strangers.is_passed_over(from, Instant::now()) || has_left(&stream);
+                    let is_dropped =
+                        self.strangers.is_passed_over(from, Instant::now()) || has_left(&stream);
                     if !is_dropped && give.send(stream).is_err() {
                         bail!("connections are not looked up any more");
                     }
@@ -158,7 +168,9 @@ impl ChibiBridge {
             for (stream, looks) in all {
                 match table.check_caller(&stream) {
                     Ok(()) => self.admit(stream, &mut faults),
-                    Err(PeerError::Unseen) if looks < LOOKS && !has_left(&stream) => waiting.push((stream, looks + 1)),
+                    Err(PeerError::Unseen) if looks < LOOKS && !has_left(&stream) => {
+                        waiting.push((stream, looks + 1))
+                    }
                     // Whoever it was is gone.
                     Err(PeerError::Closed) => {}
                     Err(why) => {
@@ -172,7 +184,8 @@ impl ChibiBridge {
                     }
                 }
             }
-            self.strangers.pass_over(table.callers(listener), Instant::now());
+            self.strangers
+                .pass_over(table.callers(listener), Instant::now());
         }
     }
 
@@ -215,12 +228,18 @@ impl ChibiBridge {
                 renewed = Instant::now();
                 if let Err(error) = self.claim.renew() {
                     let _nobody_renews_it = self.claim.give_up();
-                    say(&format!("the lock cannot be renewed, so the bridge ends: {error}"));
+                    say(&format!(
+                        "the lock cannot be renewed, so the bridge ends: {error}"
+                    ));
                     std::process::exit(1);
                 }
             }
             let to_renew = heartbeat.saturating_sub(renewed.elapsed());
-            let to_end = if is_idle { idle.saturating_sub(quiet) } else { heartbeat };
+            let to_end = if is_idle {
+                idle.saturating_sub(quiet)
+            } else {
+                heartbeat
+            };
             // A connection that ends meanwhile is seen a second later.
             let pause = to_renew
                 .min(to_end)
@@ -239,7 +258,12 @@ impl CountedConnection {
                 let _ = finish(&stream, &failure(&why), true);
                 return;
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                ) =>
+            {
                 let why = format!(
                     "no request came within {} s: a request is a JSON object and a line end",
                     REQUEST_LIMIT.as_secs()

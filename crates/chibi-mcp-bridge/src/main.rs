@@ -54,7 +54,8 @@ fn run() -> anyhow::Result<()> {
     let signals = ending::block().context("cannot block signals")?;
     let home = home()?;
     let config = BridgeConfig::load(&home);
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
     let address = loopback(
         listener
             .local_addr()
@@ -63,8 +64,15 @@ fn run() -> anyhow::Result<()> {
     let claim = Arc::new(BridgeLock::take(&home, address, config.limit)?);
     ending::on_signals(signals, claim.clone());
     say(&format!("listening on {address}"));
-    for server in config.servers.iter().filter(|server| server.name != server.id) {
-        say(&format!("the server {:?} is called {} here", server.name, server.id));
+    for server in config
+        .servers
+        .iter()
+        .filter(|server| server.name != server.id)
+    {
+        say(&format!(
+            "the server {:?} is called {} here",
+            server.name, server.id
+        ));
     }
     let (idle, limit) = (config.idle, config.limit);
     let answers = Arc::new(AnswerSources::new(&home, config));
@@ -95,7 +103,10 @@ fn home() -> anyhow::Result<PathBuf> {
     }
     paths::check_place(&home).map_err(anyhow::Error::msg)?;
     let mut make = DirBuilder::new();
-    make.recursive(true).mode(0o700).create(&home).with_context(at)?;
+    make.recursive(true)
+        .mode(0o700)
+        .create(&home)
+        .with_context(at)?;
     paths::check_place(&home).map_err(anyhow::Error::msg)?;
     Ok(home)
 }

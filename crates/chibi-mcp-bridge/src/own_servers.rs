@@ -46,7 +46,9 @@ impl OwnServers {
 
     /// The id of a server, by it or by the name that the file has.
     pub(crate) fn id<'s>(&'s self, name: &str) -> Option<&'s str> {
-        let by = |is: fn(&ConfiguredServer) -> &str| self.servers.iter().find(|server| is(server) == name);
+        let by = |is: fn(&ConfiguredServer) -> &str| {
+            self.servers.iter().find(|server| is(server) == name)
+        };
         by(|server| &server.id)
             .or_else(|| by(|server| &server.name))
             .map(|server| server.id.as_str())
@@ -111,10 +113,11 @@ impl OwnServers {
             .filter_map(|server| Some((server.id.clone(), server.entry.clone().ok()?)))
             .collect();
         let text = json!({ "servers": entries }).to_string();
-        let registry = Registry::<colibri_registry::ServerEntry, colibri_registry::AgentEntry>::parse(
-            text.as_bytes(),
-            &path.display().to_string(),
-        )?;
+        let registry =
+            Registry::<colibri_registry::ServerEntry, colibri_registry::AgentEntry>::parse(
+                text.as_bytes(),
+                &path.display().to_string(),
+            )?;
         let agreed: Map<String, Value> = registry
             .servers
             .iter()
@@ -135,7 +138,9 @@ impl OwnServers {
         let own = std::env::current_exe()?;
         let beside = own.parent().map(Path::to_owned);
         let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
-        let program = places.map(|place| place.join(STARTER)).find(|path| path.is_file());
+        let program = places
+            .map(|place| place.join(STARTER))
+            .find(|path| path.is_file());
         let program = program.with_context(|| {
             format!(
                 "there is no {STARTER} beside {} nor in {}",
@@ -152,7 +157,9 @@ impl OwnServers {
             .current_dir("/")
             .stdin(Stdio::null())
             .stderr(Stdio::inherit());
-        let started = command.output().with_context(|| program.display().to_string())?;
+        let started = command
+            .output()
+            .with_context(|| program.display().to_string())?;
         match started.status.success() {
             true => Ok(()),
             false => {
@@ -178,7 +185,9 @@ pub(crate) fn replaced(path: &Path, text: &str) -> anyhow::Result<()> {
     let next = path.with_extension("next");
     let at = || next.display().to_string();
     match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(at),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).with_context(at);
+        }
         _ => {}
     }
     let mut options = OpenOptions::new();
@@ -207,7 +216,10 @@ mod tests {
     #[test]
     fn who_waited_in_vain_for_its_turn_starts_nothing() {
         let home = tempfile::tempdir().unwrap();
-        let error = own(home.path()).connect(Instant::now()).unwrap_err().to_string();
+        let error = own(home.path())
+            .connect(Instant::now())
+            .unwrap_err()
+            .to_string();
         assert!(!home.path().join("mcp-bridge").exists(), "{error}");
     }
 
@@ -223,7 +235,10 @@ mod tests {
             .connect(Instant::now() + Duration::from_secs(1))
             .unwrap_err()
             .to_string();
-        assert!(error.contains("others could put other files there"), "{error}");
+        assert!(
+            error.contains("others could put other files there"),
+            "{error}"
+        );
         assert!(listener.accept().is_err());
     }
 }

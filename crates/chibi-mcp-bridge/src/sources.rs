@@ -116,7 +116,8 @@ impl ToolSources {
     /// say has none.
     fn absences(&self, daemon: &mut Daemon, own: bool, only: Option<&str>) -> Vec<String> {
         let facts = daemon.call_tool("colibri_external_mcp_servers", "{}").ok();
-        let facts = facts.and_then(|facts| serde_json::from_value::<Servers>(facts.structured).ok());
+        let facts =
+            facts.and_then(|facts| serde_json::from_value::<Servers>(facts.structured).ok());
         let servers = facts.map(|facts| facts.servers).unwrap_or_default();
         let is_meant = |server: &&ServerFacts| {
             let is_shown = own || self.own.id(&server.id).is_none();
@@ -124,14 +125,23 @@ impl ToolSources {
         };
         let option = own.then(|| format!(" --socket {}", self.own.socket().display()));
         let absence = |server: &ServerFacts| absence(server, option.as_deref().unwrap_or_default());
-        servers.iter().filter(is_meant).filter_map(absence).collect()
+        servers
+            .iter()
+            .filter(is_meant)
+            .filter_map(absence)
+            .collect()
     }
 
     /// One tool, by its server's id or name and its own name.
     ///
     /// # Errors
     /// `unknown server: X`, `unknown tool: X`, or why it cannot be found out.
-    pub(crate) fn tool(&self, server: &str, name: &str, until: Instant) -> anyhow::Result<SourceTool> {
+    pub(crate) fn tool(
+        &self,
+        server: &str,
+        name: &str,
+        until: Instant,
+    ) -> anyhow::Result<SourceTool> {
         let (id, mut daemon) = self.daemon_of(server, until)?;
         let tools = daemon.tools()?;
         let mut of_server = tools
@@ -141,21 +151,29 @@ impl ToolSources {
             .peekable();
         let is_own = self.own.id(server).is_some();
         let is_listed = of_server.peek().is_some();
-        of_server.find(|tool| tool.listed.tool == name).ok_or_else(|| {
-            let why = self.absences(&mut daemon, is_own, Some(&id));
-            match why.first() {
-                Some(why) => anyhow!("unknown tool: {name}; {why}"),
-                None if is_own || is_listed => anyhow!("unknown tool: {name}"),
-                None => unknown_server(server),
-            }
-        })
+        of_server
+            .find(|tool| tool.listed.tool == name)
+            .ok_or_else(|| {
+                let why = self.absences(&mut daemon, is_own, Some(&id));
+                match why.first() {
+                    Some(why) => anyhow!("unknown tool: {name}; {why}"),
+                    None if is_own || is_listed => anyhow!("unknown tool: {name}"),
+                    None => unknown_server(server),
+                }
+            })
     }
 
     /// Calls a tool; `args` is a JSON object in a line.
     ///
     /// # Errors
     /// As above; or the call has no answer.
-    pub(crate) fn call(&self, server: &str, name: &str, args: &str, until: Instant) -> anyhow::Result<ToolResult> {
+    pub(crate) fn call(
+        &self,
+        server: &str,
+        name: &str,
+        args: &str,
+        until: Instant,
+    ) -> anyhow::Result<ToolResult> {
         let (id, mut daemon) = self.daemon_of(server, until)?;
         let arguments = format!(
             "{{\"server\":{},\"tool\":{},\"arguments\":{args}}}",
@@ -164,7 +182,9 @@ impl ToolSources {
         );
         let result = daemon.call_tool("colibri_external_mcp_call_tool", &arguments);
         let result = result.map_err(|error| match error {
-            ClientError::TimedOut(doing) => anyhow!("{server}/{name} did not answer in time: {doing}"),
+            ClientError::TimedOut(doing) => {
+                anyhow!("{server}/{name} did not answer in time: {doing}")
+            }
             error => error.into(),
         })?;
         if result.is_error && result.code.as_deref() == Some(NO_SUCH_TOOL) {
@@ -206,7 +226,11 @@ fn absence(server: &ServerFacts, option: &str) -> Option<String> {
             counted(server.tools_blocked, "tool")
         ),
         ServerState::Blocked | ServerState::Failed | ServerState::BackingOff => {
-            format!("it is {}: {}", server.state, reason.unwrap_or("no reason was given"))
+            format!(
+                "it is {}: {}",
+                server.state,
+                reason.unwrap_or("no reason was given")
+            )
         }
         _ => reason?.to_owned(),
     };

@@ -40,12 +40,20 @@ impl Strangers {
 
     /// Takes from a table the callers that are passed over, in place of those before: all of a user who was refused too
     /// often, and what is closed. Connections that are not accepted yet are among them.
-    pub(crate) fn pass_over(&self, callers: impl Iterator<Item = (SocketAddrV4, Option<u32>)>, now: Instant) {
+    pub(crate) fn pass_over(
+        &self,
+        callers: impl Iterator<Item = (SocketAddrV4, Option<u32>)>,
+        now: Instant,
+    ) {
         let mut refusals = self.0.lock();
         let is_recent = |since: Instant| now.saturating_duration_since(since) < PERIOD;
         refusals.counts.retain(|_, (since, _)| is_recent(*since));
         let counts = &refusals.counts;
-        let is_flooding = |uid: u32| counts.get(&uid).is_some_and(|(_, count)| *count >= MAX_REFUSED);
+        let is_flooding = |uid: u32| {
+            counts
+                .get(&uid)
+                .is_some_and(|(_, count)| *count >= MAX_REFUSED)
+        };
         let from = callers
             .filter(|(_, uid)| uid.is_none_or(is_flooding))
             .map(|(from, _)| from);
@@ -55,7 +63,9 @@ impl Strangers {
     /// True if a connection from this address is closed without a look at whose it is.
     pub(crate) fn is_passed_over(&self, from: SocketAddr, now: Instant) -> bool {
         match (&self.0.lock().passed_over, from) {
-            (Some((addresses, until)), SocketAddr::V4(from)) => now < *until && addresses.contains(&from),
+            (Some((addresses, until)), SocketAddr::V4(from)) => {
+                now < *until && addresses.contains(&from)
+            }
             _ => false,
         }
     }

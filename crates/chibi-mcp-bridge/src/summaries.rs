@@ -69,7 +69,9 @@ struct SummaryCache {
 impl ToolSummaries {
     /// Those of a home; the model is asked through these sources.
     pub(crate) fn new(home: &Path, model: String, sources: Arc<ToolSources>) -> ToolSummaries {
-        let cache = Arc::new(Mutex::new(SummaryCache::load(home.join("mcp-bridge/cache.jsonl"))));
+        let cache = Arc::new(Mutex::new(SummaryCache::load(
+            home.join("mcp-bridge/cache.jsonl"),
+        )));
         let (wanted, asked) = queue();
         let maker = SummaryWriter {
             cache: cache.clone(),
@@ -105,7 +107,10 @@ impl ToolSummaries {
 
 /// The queue of lists to summarise: one list, however often tools are listed while the model works on another. What is
 /// not taken comes again with a later list.
-fn queue() -> (mpsc::SyncSender<Vec<SourceTool>>, mpsc::Receiver<Vec<SourceTool>>) {
+fn queue() -> (
+    mpsc::SyncSender<Vec<SourceTool>>,
+    mpsc::Receiver<Vec<SourceTool>>,
+) {
     mpsc::sync_channel(1)
 }
 
@@ -116,7 +121,8 @@ fn lock(cache: &Mutex<SummaryCache>) -> MutexGuard<'_, SummaryCache> {
 /// `server:tool:HEX`, HEX being the first eight bytes of SHA-256 over the schema as compact JSON with sorted keys.
 fn key(tool: &SourceTool) -> String {
     let raw = tool.listed.input_schema.get();
-    let schema = serde_json::from_str::<Value>(raw).map_or_else(|_| raw.to_owned(), |schema| schema.to_string());
+    let schema = serde_json::from_str::<Value>(raw)
+        .map_or_else(|_| raw.to_owned(), |schema| schema.to_string());
     let hash = sha256_hex(schema);
     format!(
         "{}:{}:{}",
@@ -151,7 +157,10 @@ impl SummaryCache {
             let line: Value = serde_json::from_slice(line).ok()?;
             let text = written_sentence(line["summary"].as_str()?)?;
             let pin = line["pin"].as_str().map(str::to_owned);
-            Some((line["key"].as_str()?.to_owned(), CachedSummary { pin, text }))
+            Some((
+                line["key"].as_str()?.to_owned(),
+                CachedSummary { pin, text },
+            ))
         };
         let by_key = text.split(|byte| *byte == b'\n').filter_map(line).collect();
         SummaryCache { path, by_key }
@@ -213,13 +222,18 @@ impl SummaryWriter {
                 match self.summarise(tool) {
                     Ok(is_made) => made += u64::from(is_made),
                     Err(why) => {
-                        say(&format!("no more summaries until the next list_tools: {why:#}"));
+                        say(&format!(
+                            "no more summaries until the next list_tools: {why:#}"
+                        ));
                         break;
                     }
                 }
             }
             if made > 0 {
-                say(&format!("{} written", colibri_text::counted(made, "sentence")));
+                say(&format!(
+                    "{} written",
+                    colibri_text::counted(made, "sentence")
+                ));
             }
         }
     }
@@ -237,15 +251,20 @@ impl SummaryWriter {
         .to_string();
         let mut pause = PAUSE;
         for attempt in 1.. {
-            let result = self
-                .sources
-                .call(ADAPTER.0, ADAPTER.1, &arguments, Instant::now() + CALL_LIMIT);
+            let result = self.sources.call(
+                ADAPTER.0,
+                ADAPTER.1,
+                &arguments,
+                Instant::now() + CALL_LIMIT,
+            );
             let why = match result.map_or_else(
                 |why| ModelReply::Failed(format!("{why:#}"), Duration::ZERO),
                 |result| read(&result),
             ) {
                 ModelReply::Sentence(None) => return Ok(false),
-                ModelReply::Sentence(Some(text)) => return lock(&self.cache).set(tool, text).map(|()| true),
+                ModelReply::Sentence(Some(text)) => {
+                    return lock(&self.cache).set(tool, text).map(|()| true);
+                }
                 ModelReply::Refused(why) => bail!(why),
                 ModelReply::Failed(why, after) => {
                     if attempt < ATTEMPTS {
@@ -319,7 +338,10 @@ mod tests {
         cache.set(&one, "Does what is meant.".to_owned()).unwrap();
         let mut cache = SummaryCache::load(path);
         assert_eq!(cache.get(&one).as_deref(), Some("Does what is meant."));
-        assert_eq!(cache.get(&tool("Does it. Well.", r#"{"type":"object","a":2}"#)), None);
+        assert_eq!(
+            cache.get(&tool("Does it. Well.", r#"{"type":"object","a":2}"#)),
+            None
+        );
         assert_eq!(
             cache.get(&tool("Does another thing.", r#"{"type":"object","a":1}"#)),
             None
@@ -331,7 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_of_an_earlier_bridge_is_taken_for_what_it_is_met_with_and_broken_lines_for_nothing() {
+    fn a_cache_of_an_earlier_bridge_is_taken_for_what_it_is_met_with_and_broken_lines_for_nothing()
+    {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("cache.jsonl");
         let one = tool("Does it.", "{}");
@@ -351,12 +374,17 @@ mod tests {
     fn a_list_that_is_asked_for_again_and_again_takes_no_more_room_while_the_model_is_silent() {
         let home = tempfile::tempdir().unwrap();
         let (wanted, asked) = queue();
-        let cache = Arc::new(Mutex::new(SummaryCache::load(home.path().join("cache.jsonl"))));
+        let cache = Arc::new(Mutex::new(SummaryCache::load(
+            home.path().join("cache.jsonl"),
+        )));
         let summaries = ToolSummaries { cache, wanted };
         let mut complete = tool("Asks.", "{}");
         (complete.server, complete.listed.tool) = (ADAPTER.0.to_owned(), ADAPTER.1.to_owned());
         for _ in 0..10 {
-            assert_eq!(summaries.describe(std::slice::from_ref(&complete)), ["Asks."]);
+            assert_eq!(
+                summaries.describe(std::slice::from_ref(&complete)),
+                ["Asks."]
+            );
         }
         assert_eq!(asked.try_iter().count(), 1);
     }
@@ -374,7 +402,10 @@ mod tests {
     #[test]
     fn what_may_pass_is_tried_again_and_nothing_else() {
         let ok = |text: &str| result(false, json!({ "ok": true, "completion": text }), None);
-        assert_eq!(ok("It does.\nMore."), ModelReply::Sentence(Some("It does.".to_owned())));
+        assert_eq!(
+            ok("It does.\nMore."),
+            ModelReply::Sentence(Some("It does.".to_owned()))
+        );
         assert_eq!(ok(" \n"), ModelReply::Sentence(None));
         let failed = json!({ "ok": false, "error": { "message": "busy", "transient": true, "retry_after_s": 7 } });
         assert_eq!(
@@ -382,7 +413,10 @@ mod tests {
             ModelReply::Failed("busy".to_owned(), Duration::from_secs(7))
         );
         let refused = json!({ "ok": false, "error": { "message": "no key", "transient": false } });
-        assert_eq!(result(true, refused, None), ModelReply::Refused("no key".to_owned()));
+        assert_eq!(
+            result(true, refused, None),
+            ModelReply::Refused("no key".to_owned())
+        );
         assert_eq!(
             result(true, Value::Null, Some("GATE_CLOSED")),
             ModelReply::Refused("why".to_owned())

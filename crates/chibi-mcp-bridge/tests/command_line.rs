@@ -15,13 +15,22 @@ fn version_names_program_and_version() {
     let output = bridge("/nowhere", &["--version"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
-    assert_eq!(text.trim(), concat!("chibi-mcp-bridge ", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        text.trim(),
+        concat!("chibi-mcp-bridge ", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]
 fn a_home_that_depends_on_the_directory_is_refused() {
     let output = bridge("a/project", &[]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    assert_eq!(said, "[mcp-bridge] a/project: CHIBI_HOME must be an absolute path\n");
+    assert!(
+        !output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
+    assert_eq!(
+        said,
+        "[mcp-bridge] a/project: CHIBI_HOME must be an absolute path\n"
+    );
 }

@@ -16,7 +16,9 @@ const EPOCH: Date = date(1970, 1, 1);
 const SECONDS: u64 = 86_400;
 
 /// A day in UTC, as days since 1970-01-01; written `2026-11-23`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct CostDay(pub u32);
 
@@ -24,7 +26,10 @@ impl CostDay {
     /// The day of a time; 1970-01-01 where the clock stands before it.
     #[must_use]
     pub fn of(time: SystemTime) -> CostDay {
-        let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let seconds = time
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         CostDay(u32::try_from(seconds / SECONDS).unwrap_or(u32::MAX))
     }
 
@@ -37,7 +42,9 @@ impl CostDay {
 
 impl fmt::Display for CostDay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let day = EPOCH.checked_add(Span::new().days(self.0)).unwrap_or(Date::MAX);
+        let day = EPOCH
+            .checked_add(Span::new().days(self.0))
+            .unwrap_or(Date::MAX);
         day.fmt(f)
     }
 }
@@ -261,7 +268,10 @@ mod tests {
     #[test]
     fn days_are_utcs() {
         let at = |seconds| CostDay::of(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!([at(0), at(86_399), at(86_400)], [CostDay(0), CostDay(0), CostDay(1)]);
+        assert_eq!(
+            [at(0), at(86_399), at(86_400)],
+            [CostDay(0), CostDay(0), CostDay(1)]
+        );
         assert_eq!(CostDay::of(UNIX_EPOCH - Duration::from_secs(1)), CostDay(0));
         assert_eq!(CostDay(0).end_ms(), 86_400_000);
     }
@@ -323,7 +333,13 @@ mod tests {
             calls: 2,
             ..CostSum::default()
         });
-        assert_eq!((cost.bytes_in, cost.calls, cost.bytes()), (u64::MAX, 2, u64::MAX));
-        assert_eq!((cost.estimated_tokens, cost.estimated_listed_tokens), (u64::MAX / 4, 2));
+        assert_eq!(
+            (cost.bytes_in, cost.calls, cost.bytes()),
+            (u64::MAX, 2, u64::MAX)
+        );
+        assert_eq!(
+            (cost.estimated_tokens, cost.estimated_listed_tokens),
+            (u64::MAX / 4, 2)
+        );
     }
 }

@@ -37,8 +37,13 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
     if !(url.starts_with("https://") || url.starts_with("http://")) {
         return Err("must begin with https:// or http://");
     }
-    if url.len() > 2048 || !url.bytes().all(|b| matches!(b, b'!'..=b'~')) || url.contains(['"', '<', '>', '\\', '#']) {
-        return Err("must be at most 2048 printable ASCII characters, without spaces, quotes, \\ and #");
+    if url.len() > 2048
+        || !url.bytes().all(|b| matches!(b, b'!'..=b'~'))
+        || url.contains(['"', '<', '>', '\\', '#'])
+    {
+        return Err(
+            "must be at most 2048 printable ASCII characters, without spaces, quotes, \\ and #",
+        );
     }
     let authority = authority(url);
     if authority.contains('@') {
@@ -48,7 +53,10 @@ pub fn check_url(url: &str) -> Result<(), &'static str> {
         return Err("the host is missing");
     }
     // What follows the host, be it an IPv6 address in brackets.
-    let port = authority.rsplit(']').next().and_then(|rest| rest.rsplit_once(':'));
+    let port = authority
+        .rsplit(']')
+        .next()
+        .and_then(|rest| rest.rsplit_once(':'));
     match port {
         Some((_, port)) if !port.parse::<u16>().is_ok_and(|port| port > 0) => {
             Err("its port must be a number from 1 to 65535")
@@ -95,7 +103,12 @@ mod tests {
         ] {
             assert_eq!(check_url(url), Ok(()), "{url}");
         }
-        for url in ["http://h:", "http://h:0/", "https://h:65536/", "https://[::1]:x/"] {
+        for url in [
+            "http://h:",
+            "http://h:0/",
+            "https://h:65536/",
+            "https://[::1]:x/",
+        ] {
             assert!(check_url(url).unwrap_err().contains("port"), "{url}");
         }
     }

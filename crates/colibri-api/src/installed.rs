@@ -51,7 +51,9 @@ pub enum PackageFault {
 impl InstalledPackage {
     /// True if its program is there: an interpreter belongs to the machine, and may be gone.
     pub fn can_run(&self) -> bool {
-        self.command.first().is_some_and(|program| Path::new(program).exists())
+        self.command
+            .first()
+            .is_some_and(|program| Path::new(program).exists())
     }
 
     /// The path of the record in a package's directory.
@@ -63,7 +65,11 @@ impl InstalledPackage {
     ///
     /// # Errors
     /// It is not installed, or somebody else could have written the record.
-    pub fn of(pin: &PackagePin, servers: &Path, id: &str) -> Result<InstalledPackage, PackageFault> {
+    pub fn of(
+        pin: &PackagePin,
+        servers: &Path,
+        id: &str,
+    ) -> Result<InstalledPackage, PackageFault> {
         let path = InstalledPackage::path(&servers.join(id).join(pin.directory()));
         let package = pin.origin.to_string();
         let fault = |why: String| PackageFault::Record {
@@ -72,7 +78,9 @@ impl InstalledPackage {
         };
         let facts = match path.symlink_metadata() {
             Ok(facts) => facts,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(PackageFault::Absent { package }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(PackageFault::Absent { package });
+            }
             Err(error) => return Err(fault(error.to_string())),
         };
         if !facts.is_file() || facts.len() > MAX_BYTES {
@@ -85,7 +93,8 @@ impl InstalledPackage {
             )));
         }
         let text = std::fs::read(&path).map_err(|error| fault(error.to_string()))?;
-        let record: InstalledPackage = serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
+        let record: InstalledPackage =
+            serde_json::from_slice(&text).map_err(|error| fault(error.to_string()))?;
         if record.from != package || record.lock != format!("sha256:{}", pin.lock) {
             return Err(PackageFault::Absent { package });
         }
@@ -100,7 +109,11 @@ impl InstalledPackage {
 ///
 /// # Errors
 /// As [`InstalledPackage::of`].
-pub fn complete_command(command: &mut StdioCommand, servers: &Path, id: &str) -> Result<(), PackageFault> {
+pub fn complete_command(
+    command: &mut StdioCommand,
+    servers: &Path,
+    id: &str,
+) -> Result<(), PackageFault> {
     let Some(pin) = &command.package else {
         return Ok(());
     };
@@ -145,8 +158,13 @@ mod tests {
         let servers = place.path();
         let bundle = format!("mcpb:sha256:{}", "0b".repeat(32));
         let mut command = command_of(&bundle);
-        let said = complete_command(&mut command, servers, "s").unwrap_err().to_string();
-        assert!(said.contains(&bundle) && said.contains("colibri-mcp sync"), "{said}");
+        let said = complete_command(&mut command, servers, "s")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            said.contains(&bundle) && said.contains("colibri-mcp sync"),
+            "{said}"
+        );
         let prefix = servers.join("s/bundle-0a0a0a0a0a0a");
         create_dir_all(&prefix).unwrap();
         let path = InstalledPackage::path(&prefix);
@@ -175,7 +193,10 @@ mod tests {
         complete_command(&mut command, servers, "s").unwrap();
         let inside = prefix.join("bundle").display().to_string();
         assert_eq!(command.program, Path::new("/bin/python3"));
-        assert_eq!(command.args, ["-B".to_owned(), format!("{inside}/x"), "-v".to_owned()]);
+        assert_eq!(
+            command.args,
+            ["-B".to_owned(), format!("{inside}/x"), "-v".to_owned()]
+        );
         assert_eq!(command.env["A"], EntryValue::Plain(inside));
         for text in ["", "{}", "[]"] {
             write(&path, text).unwrap();

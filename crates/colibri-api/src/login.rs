@@ -22,8 +22,12 @@ impl fmt::Debug for LoginStartRequest {
     /// Without the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("LoginAsked");
-        shown.field("server", &self.server).field("scopes", &self.scopes);
-        shown.field("id_token", &self.id_token.as_ref().map(|_| "…")).finish()
+        shown
+            .field("server", &self.server)
+            .field("scopes", &self.scopes);
+        shown
+            .field("id_token", &self.id_token.as_ref().map(|_| "…"))
+            .finish()
     }
 }
 
@@ -57,7 +61,9 @@ impl fmt::Debug for LoginFinishRequest {
     /// Without what follows `?`: a code is in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.address.split('?').next().unwrap_or_default();
-        f.debug_struct("LoginFinishAsked").field("address", &place).finish()
+        f.debug_struct("LoginFinishAsked")
+            .field("address", &place)
+            .finish()
     }
 }
 
@@ -106,6 +112,9 @@ mod tests {
             address: "http://127.0.0.1:1/callback?code=hunter2".to_owned(),
         };
         let shown = format!("{asked:?} {finish:?}");
-        assert!(!shown.contains("hunter2") && shown.contains("callback"), "{shown}");
+        assert!(
+            !shown.contains("hunter2") && shown.contains("callback"),
+            "{shown}"
+        );
     }
 }

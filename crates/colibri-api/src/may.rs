@@ -55,7 +55,9 @@ impl fmt::Display for MayPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MayPattern::Tools(tool) => f.write_str(tool),
-            MayPattern::Calls(calls) => f.write_str(&serde_json::to_string(calls).map_err(|_| fmt::Error)?),
+            MayPattern::Calls(calls) => {
+                f.write_str(&serde_json::to_string(calls).map_err(|_| fmt::Error)?)
+            }
         }
     }
 }

@@ -158,7 +158,9 @@ impl TryFrom<SubjectMembers> for PinSubject {
         let mut named = named.into_iter().flatten();
         match (named.next(), named.next()) {
             (Some(subject), None) => Ok(subject),
-            _ => Err("one of tool, prompt, resource, template and skill must be a name, or instructions true"),
+            _ => Err(
+                "one of tool, prompt, resource, template and skill must be a name, or instructions true",
+            ),
         }
     }
 }
@@ -190,16 +192,19 @@ impl PinSubject {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Instructions => None,
-            Self::Tool(name) | Self::Prompt(name) | Self::Resource(name) | Self::Template(name) | Self::Skill(name) => {
-                Some(name)
-            }
+            Self::Tool(name)
+            | Self::Prompt(name)
+            | Self::Resource(name)
+            | Self::Template(name)
+            | Self::Skill(name) => Some(name),
         }
     }
 
     /// True if `other` is of its kind and has this name as it is shown to people.
     pub fn is_shown_as(&self, other: &Self) -> bool {
         let shown = self.name().map(visible);
-        std::mem::discriminant(self) == std::mem::discriminant(other) && shown.as_deref() == other.name()
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+            && shown.as_deref() == other.name()
     }
 }
 

@@ -35,13 +35,19 @@ pub struct Private {
 
 /// The paths of the user who runs this program.
 pub fn private() -> Private {
-    private_of(&home(), |variable| std::env::var_os(variable).map(PathBuf::from))
+    private_of(&home(), |variable| {
+        std::env::var_os(variable).map(PathBuf::from)
+    })
 }
 
 fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Private {
     // XDG Base Directory Specification: a relative path is invalid, and ignored.
     let set = |name| variable(name).filter(|path| path.is_absolute());
-    let of = |name, fallback| set(name).unwrap_or_else(|| home.join(fallback)).join("colibri");
+    let of = |name, fallback| {
+        set(name)
+            .unwrap_or_else(|| home.join(fallback))
+            .join("colibri")
+    };
     let configuration = of("XDG_CONFIG_HOME", ".config");
     let state_dir = of("XDG_STATE_HOME", ".local/state");
     Private {
@@ -74,12 +80,14 @@ impl Private {
                 format!("{why}; choose another place by XDG_CONFIG_HOME and XDG_STATE_HOME, or mend that")
             })?;
         match std::fs::metadata(&self.state_dir) {
-            Ok(facts) if facts.uid() != Uid::effective().as_raw() || facts.mode() & 0o022 != 0 => Err(format!(
-                "{} must be yours, and nobody else's to write in: its owner is uid {}, its mode {:04o}",
-                self.state_dir.display(),
-                facts.uid(),
-                facts.mode() & 0o7777
-            )),
+            Ok(facts) if facts.uid() != Uid::effective().as_raw() || facts.mode() & 0o022 != 0 => {
+                Err(format!(
+                    "{} must be yours, and nobody else's to write in: its owner is uid {}, its mode {:04o}",
+                    self.state_dir.display(),
+                    facts.uid(),
+                    facts.mode() & 0o7777
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -93,7 +101,10 @@ impl Private {
 pub fn check_place(path: &Path) -> Result<(), String> {
     let there = path.ancestors().find_map(|path| path.canonicalize().ok());
     let user = Uid::effective();
-    let own_group = User::from_uid(user).ok().flatten().map(|user| user.gid.as_raw());
+    let own_group = User::from_uid(user)
+        .ok()
+        .flatten()
+        .map(|user| user.gid.as_raw());
     // Root, by another number where a namespace has none for it.
     let root = std::fs::metadata("/").map_or(0, |facts| facts.uid());
     for path in there.iter().flat_map(|path| path.ancestors()) {
@@ -116,7 +127,9 @@ pub fn check_place(path: &Path) -> Result<(), String> {
         }
         if !is_sticky && (by_group || facts.mode() & 0o002 != 0) {
             let mode = facts.mode() & 0o7777;
-            return failed(format!("others could put other files there (mode {mode:04o})"));
+            return failed(format!(
+                "others could put other files there (mode {mode:04o})"
+            ));
         }
     }
     Ok(())
@@ -202,16 +215,33 @@ mod tests {
     #[test]
     fn a_users_paths_are_those_of_xdg_or_of_the_home_directory() {
         let paths = private_of(Path::new("/home/u"), |_| None);
-        assert_eq!(paths.registry, Path::new("/home/u/.config/colibri/external-mcp.json"));
-        assert_eq!(paths.consent, Path::new("/home/u/.local/state/colibri/consent.json"));
-        assert_eq!(paths.socket, Path::new("/home/u/.local/state/colibri/colibri.sock"));
-        assert_eq!(paths.servers, Path::new("/home/u/.local/share/colibri/servers"));
-        let paths = private_of(Path::new("/home/u"), |name| Some(PathBuf::from(format!("/x/{name}"))));
+        assert_eq!(
+            paths.registry,
+            Path::new("/home/u/.config/colibri/external-mcp.json")
+        );
+        assert_eq!(
+            paths.consent,
+            Path::new("/home/u/.local/state/colibri/consent.json")
+        );
+        assert_eq!(
+            paths.socket,
+            Path::new("/home/u/.local/state/colibri/colibri.sock")
+        );
+        assert_eq!(
+            paths.servers,
+            Path::new("/home/u/.local/share/colibri/servers")
+        );
+        let paths = private_of(Path::new("/home/u"), |name| {
+            Some(PathBuf::from(format!("/x/{name}")))
+        });
         assert_eq!(
             paths.registry,
             Path::new("/x/XDG_CONFIG_HOME/colibri/external-mcp.json")
         );
-        assert_eq!(paths.socket, Path::new("/x/XDG_STATE_HOME/colibri/colibri.sock"));
+        assert_eq!(
+            paths.socket,
+            Path::new("/x/XDG_STATE_HOME/colibri/colibri.sock")
+        );
         assert_eq!(paths.state_dir, Path::new("/x/XDG_STATE_HOME/colibri"));
         assert_eq!(paths.servers, Path::new("/x/XDG_DATA_HOME/colibri/servers"));
     }

@@ -7,20 +7,25 @@ use serde_json::{Map, Value, json};
 /// The schema of an answer: what is always there is required.
 #[must_use]
 pub fn of_answer<T: JsonSchema>() -> Value {
-    plain(SchemaSettings::draft2020_12().for_serialize(), |generator| {
-        generator.into_root_schema_for::<T>()
-    })
+    plain(
+        SchemaSettings::draft2020_12().for_serialize(),
+        |generator| generator.into_root_schema_for::<T>(),
+    )
 }
 
 /// The schema of arguments: what has a default need not be there.
 #[must_use]
 pub fn of_arguments<T: JsonSchema>() -> Value {
-    plain(SchemaSettings::draft2020_12().for_deserialize(), |generator| {
-        generator.into_root_schema_for::<T>()
-    })
+    plain(
+        SchemaSettings::draft2020_12().for_deserialize(),
+        |generator| generator.into_root_schema_for::<T>(),
+    )
 }
 
-fn plain(mut settings: SchemaSettings, generate: impl FnOnce(schemars::SchemaGenerator) -> schemars::Schema) -> Value {
+fn plain(
+    mut settings: SchemaSettings,
+    generate: impl FnOnce(schemars::SchemaGenerator) -> schemars::Schema,
+) -> Value {
     settings.inline_subschemas = true;
     settings.meta_schema = None;
     let mut schema = generate(settings.into_generator()).to_value();
@@ -127,7 +132,10 @@ mod tests {
     #[test]
     fn answers_require_what_is_always_there_and_nothing_else() {
         let tool = &of_answer::<ServerTools>()["properties"]["tools"]["items"];
-        assert_eq!(tool["required"], json!(["name", "server", "tool", "input_schema"]));
+        assert_eq!(
+            tool["required"],
+            json!(["name", "server", "tool", "input_schema"])
+        );
         assert_eq!(tool["properties"]["input_schema"]["type"], "object");
         let status = of_answer::<Status>();
         assert_eq!(status["required"].as_array().unwrap().len(), 20);

@@ -189,8 +189,10 @@ mod tests {
 
     #[test]
     fn messages_have_their_form_and_nothing_else_is_read() {
-        let call: ScriptMessage =
-            serde_json::from_str(r#"{"call":{"id":1,"server":"s","tool":"t","arguments":{"a": 1}}}"#).unwrap();
+        let call: ScriptMessage = serde_json::from_str(
+            r#"{"call":{"id":1,"server":"s","tool":"t","arguments":{"a": 1}}}"#,
+        )
+        .unwrap();
         assert!(matches!(call, ScriptMessage::Call(call) if call.arguments.get() == r#"{"a": 1}"#));
         for wrong in [
             r#"{"call":{"id":-1,"server":"s","tool":"t","arguments":{}}}"#,
@@ -200,7 +202,10 @@ mod tests {
             "[]",
             "",
         ] {
-            assert!(serde_json::from_str::<ScriptMessage>(wrong).is_err(), "{wrong}");
+            assert!(
+                serde_json::from_str::<ScriptMessage>(wrong).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

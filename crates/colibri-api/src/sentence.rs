@@ -22,7 +22,9 @@ pub fn first_sentence(description: &str) -> String {
         let is_mark = !line.contains(char::is_alphanumeric);
         match line.strip_prefix('#') {
             _ if block.is_empty() && is_mark => continue,
-            Some(title) if block.is_empty() => heading = title.trim_start_matches(['#', ' ']).to_owned(),
+            Some(title) if block.is_empty() => {
+                heading = title.trim_start_matches(['#', ' ']).to_owned()
+            }
             None if !is_mark && (block.is_empty() || !is_item(&line)) => {
                 block.push_str(if block.is_empty() { "" } else { " " });
                 block.push_str(&line);
@@ -59,7 +61,9 @@ fn plain(text: &str) -> String {
 /// True if a line begins as an item of a list does.
 fn is_item(line: &str) -> bool {
     let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    ["- ", "* ", "+ ", "• "].iter().any(|mark| line.starts_with(mark))
+    ["- ", "* ", "+ ", "• "]
+        .iter()
+        .any(|mark| line.starts_with(mark))
         || number.len() < line.len() && (number.starts_with(". ") || number.starts_with(") "))
 }
 
@@ -82,9 +86,14 @@ fn sentence_end(text: &str) -> usize {
 
 /// True if the sentence goes on after a full stop.
 fn goes_on(before: &str, rest: &str) -> bool {
-    let word = before.rsplit([' ', '(', '"', '[', ',']).next().unwrap_or_default();
+    let word = before
+        .rsplit([' ', '(', '"', '[', ','])
+        .next()
+        .unwrap_or_default();
     let initial = word.chars().count() == 1 && word.chars().all(char::is_uppercase);
-    initial || ABBREVIATIONS.contains(&&*word.to_lowercase()) || rest.trim_start().starts_with(char::is_lowercase)
+    initial
+        || ABBREVIATIONS.contains(&&*word.to_lowercase())
+        || rest.trim_start().starts_with(char::is_lowercase)
 }
 
 /// A text, cut where it is too long.
@@ -144,7 +153,10 @@ mod tests {
             assert_eq!(written_sentence(nothing), None, "{nothing:?}");
         }
         let long = written_sentence(&"x".repeat(10 << 20)).unwrap();
-        assert_eq!((long.chars().count(), long.ends_with('…')), (MAX_SENTENCE, true));
+        assert_eq!(
+            (long.chars().count(), long.ends_with('…')),
+            (MAX_SENTENCE, true)
+        );
     }
 
     proptest! {

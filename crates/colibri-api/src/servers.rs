@@ -171,7 +171,11 @@ impl ServerFacts {
 
 /// So many prompts, resources and templates, after something else: nothing, or such as `, 1 prompt, 3 resources`.
 pub fn others(prompts: u64, resources: u64, templates: u64) -> String {
-    let all = [(prompts, "prompt"), (resources, "resource"), (templates, "template")];
+    let all = [
+        (prompts, "prompt"),
+        (resources, "resource"),
+        (templates, "template"),
+    ];
     let some = all.into_iter().filter(|(count, _)| *count > 0);
     some.map(|(count, noun)| format!(", {}", counted(count, noun)))
         .collect()

@@ -30,7 +30,10 @@ named! {
 impl TaskStatus {
     /// True if nothing is done with such a task any more.
     pub fn has_ended(self) -> bool {
-        matches!(self, TaskStatus::Done | TaskStatus::Failed | TaskStatus::Cancelled)
+        matches!(
+            self,
+            TaskStatus::Done | TaskStatus::Failed | TaskStatus::Cancelled
+        )
     }
 }
 
@@ -78,7 +81,10 @@ pub struct TaskLimits {
     pub tainted: bool,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn is_false(flag: &bool) -> bool {
     !flag
 }

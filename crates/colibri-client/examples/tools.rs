@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use colibri_client::{ClientError, execute_mcp_tool, load_mcp_tools, mcp_tool_from_info, parse_mcp_path};
+use colibri_client::{
+    ClientError, execute_mcp_tool, load_mcp_tools, mcp_tool_from_info, parse_mcp_path,
+};
 use serde_json::Value;
 
 fn run(words: &[String]) -> Result<(), ClientError> {
-    let home = std::env::var_os("CHIBI_HOME").map_or_else(|| PathBuf::from(".chibi"), PathBuf::from);
+    let home =
+        std::env::var_os("CHIBI_HOME").map_or_else(|| PathBuf::from(".chibi"), PathBuf::from);
     let Some(path) = words.first() else {
         for tool in load_mcp_tools(&home).unwrap_or_default() {
             println!("{}\t{}\t{}", tool.name, tool.path, tool.description);
@@ -16,7 +19,8 @@ fn run(words: &[String]) -> Result<(), ClientError> {
     };
     let (server, name) = parse_mcp_path(path).ok_or_else(|| ClientError::NotATool(path.clone()))?;
     let arguments = words.get(1).map_or("{}", String::as_str);
-    let arguments = serde_json::from_str(arguments).map_err(|error| ClientError::Unreadable(error.to_string()))?;
+    let arguments = serde_json::from_str(arguments)
+        .map_err(|error| ClientError::Unreadable(error.to_string()))?;
     let tool = mcp_tool_from_info(server, name, "", Value::Null);
     println!("{}", execute_mcp_tool(&tool, &arguments, &home)?);
     Ok(())

@@ -45,7 +45,12 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// [`ClientError::NotRunning`].
 pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, ClientError> {
     let path = home.join(lock::FILE);
-    let not = |why: &str| Err(ClientError::NotRunning(format!("{}: {why}", path.display())));
+    let not = |why: &str| {
+        Err(ClientError::NotRunning(format!(
+            "{}: {why}",
+            path.display()
+        )))
+    };
     match LockFile::read(home) {
         Ok(lock) if lock.is_alive(lock::now()) => Ok(lock.address.into()),
         Ok(_) => not("it is left of a bridge that is gone"),
@@ -120,14 +125,20 @@ impl Starting {
     fn begin(home: &Path) -> Result<Option<Starting>, ClientError> {
         let path = home.join(STARTING);
         let failed = |source| ClientError::io(path.display().to_string())(source);
-        let is_orphan = |path: &Path| match fs::symlink_metadata(path).and_then(|facts| facts.modified()) {
-            Ok(made) => made.elapsed().unwrap_or_else(|ahead| ahead.duration()) > ORPHAN,
-            Err(_) => false,
-        };
+        let is_orphan =
+            |path: &Path| match fs::symlink_metadata(path).and_then(|facts| facts.modified()) {
+                Ok(made) => made.elapsed().unwrap_or_else(|ahead| ahead.duration()) > ORPHAN,
+                Err(_) => false,
+            };
         if is_orphan(&path) {
             fs::remove_file(&path).or_else(absent).map_err(failed)?;
         }
-        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+        {
             Ok(_) => Ok(Some(Starting(path))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(failed(error)),
@@ -151,8 +162,11 @@ fn absent(error: io::Error) -> io::Result<()> {
 
 /// Starts the bridge; what it says goes to a file.
 fn start(home: &Path) -> Result<Child, ClientError> {
-    let program = program()
-        .ok_or_else(|| ClientError::NotStarted(format!("there is no {PROGRAM} beside this program nor on PATH")))?;
+    let program = program().ok_or_else(|| {
+        ClientError::NotStarted(format!(
+            "there is no {PROGRAM} beside this program nor on PATH"
+        ))
+    })?;
     let path = home.join(LOG);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);
@@ -160,9 +174,14 @@ fn start(home: &Path) -> Result<Child, ClientError> {
     let log = log.map_err(ClientError::io(path.display().to_string()))?;
     let mut command = Command::new(&program);
     command.env("CHIBI_HOME", home).current_dir(home);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
     sys::detach(&mut command);
-    command.spawn().map_err(ClientError::io(program.display().to_string()))
+    command
+        .spawn()
+        .map_err(ClientError::io(program.display().to_string()))
 }
 
 /// The bridge's program. A relative part of `PATH` is somebody's project.
@@ -171,17 +190,26 @@ fn program() -> Option<PathBuf> {
         .ok()
         .and_then(|own| own.parent().map(Path::to_owned));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let places: Vec<PathBuf> = beside.into_iter().chain(std::env::split_paths(&path)).collect();
+    let places: Vec<PathBuf> = beside
+        .into_iter()
+        .chain(std::env::split_paths(&path))
+        .collect();
     let absolute = places.into_iter().filter(|place| place.is_absolute());
-    absolute.map(|place| place.join(PROGRAM)).find(|path| path.is_file())
+    absolute
+        .map(|place| place.join(PROGRAM))
+        .find(|path| path.is_file())
 }
 
 /// The last words of the bridge, for an error.
 fn last_words(home: &Path) -> String {
     let mut text = String::new();
     // What cannot be read is not shown.
-    let _ = File::open(home.join(LOG)).and_then(|file| file.take(64 << 10).read_to_string(&mut text));
-    text.lines().last().map(|line| format!(": {line}")).unwrap_or_default()
+    let _ =
+        File::open(home.join(LOG)).and_then(|file| file.take(64 << 10).read_to_string(&mut text));
+    text.lines()
+        .last()
+        .map(|line| format!(": {line}"))
+        .unwrap_or_default()
 }
 
 /// Sends one request, a JSON object in one line, and waits up to 30 s for the answer. Before the first byte it looks up
@@ -191,7 +219,11 @@ fn last_words(home: &Path) -> String {
 /// [`ClientError::NotOurs`]: it is not this user's, and nothing was sent. [`ClientError::TimedOut`], [`ClientError::Io`],
 /// [`ClientError::Unreadable`].
 pub fn send_request(addr: SocketAddr, text: &str) -> Result<String, ClientError> {
-    send_within(addr, text, Duration::from_secs(lock::ANSWER_SECS) + ANSWER_MARGIN)
+    send_within(
+        addr,
+        text,
+        Duration::from_secs(lock::ANSWER_SECS) + ANSWER_MARGIN,
+    )
 }
 
 /// The same with another limit.
@@ -200,10 +232,17 @@ fn send_within(addr: SocketAddr, text: &str, limit: Duration) -> Result<String, 
     let doing = |what: &str| format!("{what} the bridge at {addr}");
     let SocketAddr::V4(address) = addr else {
         let source = peer::PeerError::Unseen;
-        return Err(ClientError::NotOurs { address: addr, source });
+        return Err(ClientError::NotOurs {
+            address: addr,
+            source,
+        });
     };
-    let mut stream = TcpStream::connect_timeout(&addr, SEND_LIMIT).map_err(ClientError::io(doing("connecting to")))?;
-    let own = match stream.local_addr().map_err(ClientError::io(doing("connecting to")))? {
+    let mut stream = TcpStream::connect_timeout(&addr, SEND_LIMIT)
+        .map_err(ClientError::io(doing("connecting to")))?;
+    let own = match stream
+        .local_addr()
+        .map_err(ClientError::io(doing("connecting to")))?
+    {
         SocketAddr::V4(own) => own,
         SocketAddr::V6(_) => {
             return Err(ClientError::NotOurs {
@@ -212,13 +251,17 @@ fn send_within(addr: SocketAddr, text: &str, limit: Duration) -> Result<String, 
             });
         }
     };
-    peer::check_listener(address, own).map_err(|source| ClientError::NotOurs { address: addr, source })?;
+    peer::check_listener(address, own).map_err(|source| ClientError::NotOurs {
+        address: addr,
+        source,
+    })?;
     let limited = stream.set_write_timeout(Some(SEND_LIMIT));
     limited.map_err(ClientError::io(doing("asking")))?;
     let sent = stream
         .write_all(text.as_bytes())
         .and_then(|()| stream.shutdown(Shutdown::Write));
-    let answer = read_answer(&mut stream, until).map_err(ClientError::io(doing("waiting for the answer of")))?;
+    let answer = read_answer(&mut stream, until)
+        .map_err(ClientError::io(doing("waiting for the answer of")))?;
     // A bridge that refuses a request need not read all of it.
     match sent {
         Err(source) if answer.is_empty() => Err(ClientError::io(doing("asking"))(source)),
@@ -243,11 +286,14 @@ fn read_answer(stream: &mut TcpStream, until: Instant) -> io::Result<String> {
             Ok(length) => answer.extend_from_slice(piece.get(..length).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // An answer that is whole is one, however its connection ends.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !answer.is_empty() => break,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset && !answer.is_empty() => {
+                break;
+            }
             Err(error) => return Err(error),
         }
     }
-    String::from_utf8(answer).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    String::from_utf8(answer)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Sends a request to the bridge of a home; the answer, if it is no failure.
@@ -260,8 +306,8 @@ fn ask(home: &Path, request: &Value) -> Result<Value, ClientError> {
         &request.to_string(),
         Duration::from_secs(limit) + ANSWER_MARGIN,
     )?;
-    let answer: Value =
-        serde_json::from_str(&text).map_err(|error| ClientError::Unreadable(format!("the bridge's: {error}")))?;
+    let answer: Value = serde_json::from_str(&text)
+        .map_err(|error| ClientError::Unreadable(format!("the bridge's: {error}")))?;
     match (answer["ok"].as_bool(), answer["error"].as_str()) {
         (Some(true), _) => Ok(answer),
         (Some(false), Some(said)) => Err(ClientError::Refused(said.to_owned())),
@@ -303,7 +349,10 @@ fn load_tools(home: &Path, daemon: Option<&Path>) -> Result<Vec<McpTool>, Client
 fn notes(answer: &Value) -> String {
     let notes = answer["notes"].as_array().into_iter().flatten();
     let lines = notes.filter_map(Value::as_str).map(|note| {
-        let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let note: String = note
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         format!("[MCP: {note}]\n")
     });
     lines.collect()
@@ -322,7 +371,11 @@ fn read_tools(answer: &Value) -> Result<Vec<McpTool>, ClientError> {
             parameters,
         ))
     };
-    tools.iter().map(tool).collect::<Option<_>>().ok_or_else(unreadable)
+    tools
+        .iter()
+        .map(tool)
+        .collect::<Option<_>>()
+        .ok_or_else(unreadable)
 }
 
 /// Calls a tool through the bridge of a home, which is started where it does not run. What the tool said, as text.
@@ -331,7 +384,8 @@ fn read_tools(answer: &Value) -> Result<Vec<McpTool>, ClientError> {
 /// [`ClientError::NotATool`]; [`ClientError::Refused`]: the tool or the bridge says that it failed; those of
 /// [`ensure_bridge_running`] and [`send_request`].
 pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, ClientError> {
-    let (server, name) = parse_mcp_path(&tool.path).ok_or_else(|| ClientError::NotATool(tool.path.clone()))?;
+    let (server, name) =
+        parse_mcp_path(&tool.path).ok_or_else(|| ClientError::NotATool(tool.path.clone()))?;
     let answer = ask(
         home,
         &json!({ "op": "call_tool", "server": server, "tool": name, "args": args }),
@@ -384,8 +438,7 @@ mod tests {
     #[test]
     fn tools_are_loaded_and_called() {
         let home = home();
-        let info =
-            json!({ "server": "s", "name": "greet", "description": "Greets.", "parameters": { "type": "object" } });
+        let info = json!({ "server": "s", "name": "greet", "description": "Greets.", "parameters": { "type": "object" } });
         let asked = bridge(home.path(), json!({ "ok": true, "tools": [info] }));
         let tools = load_mcp_tools(home.path()).unwrap();
         assert_eq!(asked.join().unwrap(), json!({ "op": "list_tools" }));
@@ -393,11 +446,17 @@ mod tests {
 
         let asked = bridge(home.path(), json!({ "ok": true, "result": "hello" }));
         let args = json!({ "name": "world" });
-        assert_eq!(execute_mcp_tool(&tools[0], &args, home.path()).unwrap(), "hello");
+        assert_eq!(
+            execute_mcp_tool(&tools[0], &args, home.path()).unwrap(),
+            "hello"
+        );
         let wanted = json!({ "op": "call_tool", "server": "s", "tool": "greet", "args": args });
         assert_eq!(asked.join().unwrap(), wanted);
 
-        let asked = bridge(home.path(), json!({ "ok": false, "error": "tool error: no" }));
+        let asked = bridge(
+            home.path(),
+            json!({ "ok": false, "error": "tool error: no" }),
+        );
         let error = execute_mcp_tool(&tools[0], &args, home.path()).unwrap_err();
         asked.join().unwrap();
         assert!(
@@ -410,7 +469,10 @@ mod tests {
             json!({ "ok": true, "tools": [{ "name": 1 }] }),
         ] {
             let asked = bridge(home.path(), strange);
-            assert!(matches!(load_mcp_tools(home.path()), Err(ClientError::Unreadable(_))));
+            assert!(matches!(
+                load_mcp_tools(home.path()),
+                Err(ClientError::Unreadable(_))
+            ));
             asked.join().unwrap();
         }
         let elsewhere = McpTool {
@@ -442,7 +504,11 @@ mod tests {
     fn a_lock_without_a_bridge_is_no_address() {
         let home = home();
         let said = |home: &Path| read_bridge_address(home).unwrap_err().to_string();
-        assert!(said(home.path()).contains("mcp-bridge.lock"), "{}", said(home.path()));
+        assert!(
+            said(home.path()).contains("mcp-bridge.lock"),
+            "{}",
+            said(home.path())
+        );
         let address = "127.0.0.1:9".parse().unwrap();
         let old = LockFile {
             pid: std::process::id(),
@@ -458,7 +524,10 @@ mod tests {
             ..old
         };
         fs::write(home.path().join(lock::FILE), now.text()).unwrap();
-        assert_eq!(read_bridge_address(home.path()).unwrap(), SocketAddr::from(address));
+        assert_eq!(
+            read_bridge_address(home.path()).unwrap(),
+            SocketAddr::from(address)
+        );
         // What somebody linked there is not read.
         let elsewhere = home.path().join("elsewhere");
         fs::rename(home.path().join(lock::FILE), &elsewhere).unwrap();
@@ -477,7 +546,10 @@ mod tests {
         drop(turn);
         let turn = Starting::begin(home.path()).unwrap().unwrap();
         std::mem::forget(turn);
-        let left = File::options().write(true).open(home.path().join(STARTING)).unwrap();
+        let left = File::options()
+            .write(true)
+            .open(home.path().join(STARTING))
+            .unwrap();
         left.set_modified(std::time::SystemTime::now() - Duration::from_secs(59))
             .unwrap();
         assert!(Starting::begin(home.path()).unwrap().is_none());

@@ -106,7 +106,9 @@ impl Daemon {
     pub fn connect(socket: &Path, until: Instant) -> Result<Daemon, ClientError> {
         let failed = || ClientError::io(format!("connecting to {}", socket.display()));
         let mut stream = UnixStream::connect(socket).map_err(failed())?;
-        stream.write_all(b"{\"colibri\":1,\"narrow\":[]}\n").map_err(failed())?;
+        stream
+            .write_all(b"{\"colibri\":1,\"narrow\":[]}\n")
+            .map_err(failed())?;
         Ok(Daemon {
             stream,
             socket: socket.to_owned(),
@@ -137,8 +139,11 @@ impl Daemon {
             .strip_prefix('{')
             .and_then(|params| params.strip_suffix('}'));
         let inner = inner.filter(|inner| !inner.contains('\n')).map(str::trim);
-        let inner = inner
-            .ok_or_else(|| ClientError::Unreadable(format!("the parameters of {method} are no object in a line")))?;
+        let inner = inner.ok_or_else(|| {
+            ClientError::Unreadable(format!(
+                "the parameters of {method} are no object in a line"
+            ))
+        })?;
         let comma = if inner.is_empty() { "" } else { "," };
         let line = format!(
             "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{},\"params\":{{{inner}{comma}\"_meta\":{meta}}}}}\n",
@@ -156,8 +161,14 @@ impl Daemon {
     }
 
     /// The result in a line, if it is the answer.
-    fn said(&mut self, line: &str, id: u64, method: &str) -> Result<Option<Box<RawValue>>, ClientError> {
-        let unreadable = |why: &str| ClientError::Unreadable(format!("the daemon's to {method}: {why}"));
+    fn said(
+        &mut self,
+        line: &str,
+        id: u64,
+        method: &str,
+    ) -> Result<Option<Box<RawValue>>, ClientError> {
+        let unreadable =
+            |why: &str| ClientError::Unreadable(format!("the daemon's to {method}: {why}"));
         let mut said = members(line).map_err(|error| unreadable(&error.to_string()))?;
         if said.contains_key("method") {
             let params = said
@@ -169,13 +180,19 @@ impl Daemon {
             }
             return Ok(None);
         }
-        if said.get("id").is_none_or(|said| said.get() != id.to_string()) {
+        if said
+            .get("id")
+            .is_none_or(|said| said.get() != id.to_string())
+        {
             return Ok(None);
         }
         if let Some(error) = said.get("error") {
             let error: Value = serde_json::from_str(error.get()).unwrap_or_default();
             return Err(ClientError::Refused(
-                error["message"].as_str().unwrap_or("it does not say why").to_owned(),
+                error["message"]
+                    .as_str()
+                    .unwrap_or("it does not say why")
+                    .to_owned(),
             ));
         }
         said.remove("result")
@@ -221,7 +238,8 @@ impl Daemon {
             if let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
                 let after = self.read.split_off(looked_at + at + 1);
                 let line = std::mem::replace(&mut self.read, after);
-                return String::from_utf8(line).map_err(|_| io::Error::other("a line is not UTF-8"));
+                return String::from_utf8(line)
+                    .map_err(|_| io::Error::other("a line is not UTF-8"));
             }
             looked_at = self.read.len();
             if looked_at > MAX_LINE {
@@ -230,7 +248,9 @@ impl Daemon {
             self.stream.set_read_timeout(Some(self.left()?))?;
             match self.stream.read(&mut piece) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(length) => self.read.extend_from_slice(piece.get(..length).unwrap_or_default()),
+                Ok(length) => self
+                    .read
+                    .extend_from_slice(piece.get(..length).unwrap_or_default()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -242,17 +262,22 @@ impl Daemon {
     /// # Errors
     /// Those of [`Daemon::request`].
     pub fn tools(&mut self) -> Result<Vec<DaemonTool>, ClientError> {
-        let unreadable =
-            |why: &dyn std::fmt::Display| ClientError::Unreadable(format!("the daemon's list of tools: {why}"));
+        let unreadable = |why: &dyn std::fmt::Display| {
+            ClientError::Unreadable(format!("the daemon's list of tools: {why}"))
+        };
         let mut tools = Vec::new();
         let mut params = "{}".to_owned();
         for _ in 0..MAX_PAGES {
             let page = self.request("tools/list", &params)?;
             let page = members(page.get()).map_err(|error| unreadable(&error))?;
             let listed = page.get("tools").map_or("[]", |tools| tools.get());
-            let listed: Vec<RawMembers> = serde_json::from_str(listed).map_err(|error| unreadable(&error))?;
+            let listed: Vec<RawMembers> =
+                serde_json::from_str(listed).map_err(|error| unreadable(&error))?;
             for tool in &listed {
-                tools.push(DaemonTool::read(tool).ok_or_else(|| unreadable(&"a tool has no name or schema"))?);
+                tools.push(
+                    DaemonTool::read(tool)
+                        .ok_or_else(|| unreadable(&"a tool has no name or schema"))?,
+                );
             }
             match page.get("nextCursor") {
                 Some(cursor) => params = format!("{{\"cursor\":{}}}", cursor.get()),
@@ -268,11 +293,14 @@ impl Daemon {
     /// # Errors
     /// Those of [`Daemon::request`]. A tool that fails is no error here: [`ToolResult::is_error`].
     pub fn call_tool(&mut self, name: &str, arguments: &str) -> Result<ToolResult, ClientError> {
-        members(arguments).map_err(|error| ClientError::Unreadable(format!("the arguments of {name}: {error}")))?;
+        members(arguments).map_err(|error| {
+            ClientError::Unreadable(format!("the arguments of {name}: {error}"))
+        })?;
         let params = format!("{{\"name\":{},\"arguments\":{arguments}}}", json!(name));
         let raw = self.request("tools/call", &params)?;
-        let result: Value = serde_json::from_str(raw.get())
-            .map_err(|error| ClientError::Unreadable(format!("the daemon's result of {name}: {error}")))?;
+        let result: Value = serde_json::from_str(raw.get()).map_err(|error| {
+            ClientError::Unreadable(format!("the daemon's result of {name}: {error}"))
+        })?;
         if result["resultType"] == "input_required" {
             return Err(ClientError::Refused(format!(
                 "{name} asks for input, which only an editor or agent can give"
@@ -307,7 +335,10 @@ impl DaemonTool {
 
 /// The text of a tool's result: its text blocks, joined by line ends, and other blocks named in brackets.
 fn text(result: &Value) -> String {
-    let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let blocks = result["content"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     if blocks.is_empty() && !result["structuredContent"].is_null() {
         return result["structuredContent"].to_string();
     }
@@ -347,7 +378,9 @@ mod tests {
                 let line = asked.next().unwrap().unwrap();
                 let id = members(&line).unwrap()["id"].get().to_owned();
                 all.push(line);
-                (&stream).write_all(answer.replace("ID", &id).as_bytes()).unwrap();
+                (&stream)
+                    .write_all(answer.replace("ID", &id).as_bytes())
+                    .unwrap();
             }
             all
         })
@@ -382,26 +415,43 @@ mod tests {
                 "{\"id\":ID,\"error\":{\"code\":1,\"message\":\"no\"}}\n".to_owned(),
             ],
         );
-        let mut daemon = Daemon::connect(&socket, Instant::now() + Duration::from_secs(30)).unwrap();
+        let mut daemon =
+            Daemon::connect(&socket, Instant::now() + Duration::from_secs(30)).unwrap();
         let tools = daemon.tools().unwrap();
         assert_eq!(tools[0].input_schema.get(), schema);
-        assert_eq!((tools[0].server.as_deref(), tools[0].tool.as_str()), (Some("s"), "t"));
+        assert_eq!(
+            (tools[0].server.as_deref(), tools[0].tool.as_str()),
+            (Some("s"), "t")
+        );
         assert_eq!(
             (tools[1].server.as_deref(), tools[1].tool.as_str()),
             (None, "colibri_status")
         );
         let result = daemon.call_tool("s__t", r#"{"n":1e400}"#).unwrap();
-        assert_eq!(result.text, "a\n[image: image/png]\n[resource_link: x:y]\n[strange]\nb");
+        assert_eq!(
+            result.text,
+            "a\n[image: image/png]\n[resource_link: x:y]\n[strange]\nb"
+        );
         assert!(!result.is_error);
         let result = daemon.call_tool("s__t", "{}").unwrap();
-        assert_eq!((result.is_error, result.code.as_deref()), (true, Some("GATE_CLOSED")));
+        assert_eq!(
+            (result.is_error, result.code.as_deref()),
+            (true, Some("GATE_CLOSED"))
+        );
         assert_eq!(result.text, r#"{"x":1}"#);
         let error = daemon.call_tool("s__t", "{}").unwrap_err();
-        assert!(matches!(&error, ClientError::Refused(said) if said == "no"), "{error}");
+        assert!(
+            matches!(&error, ClientError::Refused(said) if said == "no"),
+            "{error}"
+        );
         let asked = served.join().unwrap();
         assert_eq!(asked[0], r#"{"colibri":1,"narrow":[]}"#);
         assert!(asked[2].contains(r#""cursor":"c\"1""#), "{}", asked[2]);
-        assert!(asked[3].contains(r#""arguments":{"n":1e400}"#), "{}", asked[3]);
+        assert!(
+            asked[3].contains(r#""arguments":{"n":1e400}"#),
+            "{}",
+            asked[3]
+        );
     }
 
     #[test]
@@ -409,13 +459,17 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let socket = place.path().join("s");
         let _listener = UnixListener::bind(&socket).unwrap();
-        let mut daemon = Daemon::connect(&socket, Instant::now() + Duration::from_millis(50)).unwrap();
+        let mut daemon =
+            Daemon::connect(&socket, Instant::now() + Duration::from_millis(50)).unwrap();
         for params in ["[]", "{", "", "{\n}"] {
             assert!(
                 matches!(daemon.request("x", params), Err(ClientError::Unreadable(_))),
                 "{params}"
             );
         }
-        assert!(matches!(daemon.request("x", "{}"), Err(ClientError::TimedOut(_))));
+        assert!(matches!(
+            daemon.request("x", "{}"),
+            Err(ClientError::TimedOut(_))
+        ));
     }
 }

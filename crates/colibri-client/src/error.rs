@@ -58,9 +58,13 @@ impl fmt::Display for ClientError {
             }
             ClientError::TimedOut(doing) => write!(f, "{doing}: it took too long"),
             ClientError::Io { doing, source } => write!(f, "{doing}: {source}"),
-            ClientError::Unreadable(why) => write!(f, "an answer cannot be read: {why}. Do the versions match?"),
+            ClientError::Unreadable(why) => {
+                write!(f, "an answer cannot be read: {why}. Do the versions match?")
+            }
             ClientError::Refused(said) => f.write_str(said),
-            ClientError::NotATool(path) => write!(f, "{path:?} is no tool's path: mcp://SERVER/TOOL"),
+            ClientError::NotATool(path) => {
+                write!(f, "{path:?} is no tool's path: mcp://SERVER/TOOL")
+            }
         }
     }
 }

@@ -22,7 +22,9 @@ pub mod peer;
 mod sys;
 mod tool;
 
-pub use bridge::{ensure_bridge_running, execute_mcp_tool, load_mcp_tools, read_bridge_address, send_request};
+pub use bridge::{
+    ensure_bridge_running, execute_mcp_tool, load_mcp_tools, read_bridge_address, send_request,
+};
 pub use daemon::{Daemon, DaemonTool, RawMembers, ToolResult, members};
 pub use error::ClientError;
 pub use tool::{McpTool, is_mcp_tool, mcp_tool_from_info, parse_mcp_path};

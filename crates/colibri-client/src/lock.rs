@@ -55,7 +55,10 @@ impl LockFile {
     pub fn read(home: &Path) -> io::Result<LockFile> {
         // Whatever stands there, opening it must neither follow it elsewhere nor wait for it.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = File::options().read(true).custom_flags(flags).open(home.join(FILE))?;
+        let file = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(home.join(FILE))?;
         if !file.metadata()?.is_file() {
             return Err(invalid("it is no regular file"));
         }
@@ -65,16 +68,26 @@ impl LockFile {
     }
 
     fn parse(text: &str) -> io::Result<LockFile> {
-        let value: Value = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-        let number = |key: &str| value[key].as_u64().ok_or_else(|| invalid(&format!("it has no {key}")));
-        let address = value["address"].as_str().and_then(|address| address.parse().ok());
+        let value: Value =
+            serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
+        let number = |key: &str| {
+            value[key]
+                .as_u64()
+                .ok_or_else(|| invalid(&format!("it has no {key}")))
+        };
+        let address = value["address"]
+            .as_str()
+            .and_then(|address| address.parse().ok());
         Ok(LockFile {
             pid: u32::try_from(number("pid")?).map_err(|_| invalid("its pid is none"))?,
             address: address
                 .filter(|address: &SocketAddrV4| address.ip().is_loopback() && address.port() != 0)
                 .ok_or_else(|| invalid("its address is none of loopback"))?,
             started: number("started")?,
-            timestamp: value.get("timestamp").map(|_| number("timestamp")).transpose()?,
+            timestamp: value
+                .get("timestamp")
+                .map(|_| number("timestamp"))
+                .transpose()?,
             answer_secs: value["answer_secs"].as_u64().unwrap_or(ANSWER_SECS),
         })
     }
@@ -155,7 +168,8 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pid = std::process::id();
-        let text = format!(r#"{{"pid":{pid},"address":"{address}","started":7,"heartbeat_secs":30}}"#);
+        let text =
+            format!(r#"{{"pid":{pid},"address":"{address}","started":7,"heartbeat_secs":30}}"#);
         let lock = LockFile::parse(&text).unwrap();
         assert_eq!((lock.timestamp, lock.answer_secs), (None, ANSWER_SECS));
         assert!(lock.is_alive(now()));

@@ -46,12 +46,23 @@ pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> 
         // Connections are made meanwhile.
         let room = length + length / 4 + 4096;
         if room > most {
-            return Err(io::Error::other("the system's table is larger than is read"));
+            return Err(io::Error::other(
+                "the system's table is larger than is read",
+            ));
         }
         let mut value = vec![0_u8; room];
         let mut length = room;
         // SAFETY: the buffer has as many bytes as `length` says, and lives through the call.
-        if unsafe { libc::sysctlbyname(name.as_ptr(), value.as_mut_ptr().cast(), &mut length, null(), 0) } == 0 {
+        if unsafe {
+            libc::sysctlbyname(
+                name.as_ptr(),
+                value.as_mut_ptr().cast(),
+                &mut length,
+                null(),
+                0,
+            )
+        } == 0
+        {
             value.truncate(length);
             return Ok(value);
         }
@@ -60,5 +71,7 @@ pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> 
             return Err(error);
         }
     }
-    Err(io::Error::other("the system's table grows faster than it is read"))
+    Err(io::Error::other(
+        "the system's table grows faster than it is read",
+    ))
 }

@@ -36,7 +36,12 @@ pub fn is_mcp_tool(tool: &McpTool) -> bool {
 }
 
 /// The tool of what the bridge lists: its name is `server_tool`, its path `mcp://server/tool`.
-pub fn mcp_tool_from_info(server: &str, name: &str, description: &str, parameters: Value) -> McpTool {
+pub fn mcp_tool_from_info(
+    server: &str,
+    name: &str,
+    description: &str,
+    parameters: Value,
+) -> McpTool {
     McpTool {
         name: format!("{server}_{name}"),
         path: format!("{SCHEME}{server}/{name}"),

@@ -61,9 +61,12 @@ fn of_v4(address: Ipv4Addr) -> Class {
         [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => Class::Private,
         [169, 254, ..] => Class::LinkLocal,
         [0, 0, 0, 0] | [224..=239, ..] | [255, 255, 255, 255] => Class::None,
-        [0, ..] | [240..=255, ..] | [192, 0, 0 | 2, _] | [198, 18 | 19, ..] | [198, 51, 100, _] | [203, 0, 113, _] => {
-            Class::Reserved
-        }
+        [0, ..]
+        | [240..=255, ..]
+        | [192, 0, 0 | 2, _]
+        | [198, 18 | 19, ..]
+        | [198, 51, 100, _]
+        | [203, 0, 113, _] => Class::Reserved,
         [192, 88, 99, _] => Class::Reserved,
         _ => Class::Public,
     }
@@ -80,7 +83,9 @@ fn of_v6(address: Ipv6Addr) -> Class {
         // 8215): only the site knows the place of the IPv4 address in it.
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Class::Private,
         // Protocol assignments (Teredo and ORCHID among them), documentation.
-        [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => Class::Reserved,
+        [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => {
+            Class::Reserved
+        }
         [0x2000..=0x3fff, ..] => Class::Public,
         _ => Class::Reserved,
     }
@@ -152,7 +157,9 @@ impl AllowedTarget {
                     (IpAddr::V4(of), _, IpAddr::V4(address)) => {
                         same(u128::from(of.to_bits()), u128::from(address.to_bits()), 32)
                     }
-                    (IpAddr::V6(of), IpAddr::V6(address), _) => same(of.to_bits(), address.to_bits(), 128),
+                    (IpAddr::V6(of), IpAddr::V6(address), _) => {
+                        same(of.to_bits(), address.to_bits(), 128)
+                    }
                     _ => false,
                 }
             }
@@ -195,8 +202,14 @@ mod tests {
             ),
             (Class::Private, "::ffff:10.0.0.1 2002:a00:1::1"),
             // 127.0.0.1 as RFC 6052 §2.2 writes it behind 48 bits, with a public address at the end.
-            (Class::Private, "64:ff9b:1:7f00:0:100:101:101 64:ff9b:1::101:101"),
-            (Class::LinkLocal, "169.254.169.254 fe80::1 ::ffff:169.254.169.254"),
+            (
+                Class::Private,
+                "64:ff9b:1:7f00:0:100:101:101 64:ff9b:1::101:101",
+            ),
+            (
+                Class::LinkLocal,
+                "169.254.169.254 fe80::1 ::ffff:169.254.169.254",
+            ),
             (
                 Class::None,
                 "0.0.0.0 224.0.0.1 255.255.255.255 :: ff02::1 ::ffff:0.0.0.0",
@@ -205,7 +218,10 @@ mod tests {
                 Class::Reserved,
                 "0.1.2.3 192.0.2.1 198.18.0.1 198.51.100.1 203.0.113.9 240.0.0.1 192.0.0.8",
             ),
-            (Class::Reserved, "2001:db8::1 2001::1 100::1 3fff::1 4000::1"),
+            (
+                Class::Reserved,
+                "2001:db8::1 2001::1 100::1 3fff::1 4000::1",
+            ),
         ] {
             for address in addresses.split(' ') {
                 assert_eq!(class(address), class_of, "{address}");
@@ -216,7 +232,10 @@ mod tests {
     #[test]
     fn an_entry_allows_classes_and_networks() {
         let may = |address: &str, allowed: &[&str]| {
-            let allowed: Vec<_> = allowed.iter().map(|text| AllowedTarget::parse(text).unwrap()).collect();
+            let allowed: Vec<_> = allowed
+                .iter()
+                .map(|text| AllowedTarget::parse(text).unwrap())
+                .collect();
             may_connect(address.parse().unwrap(), &allowed)
         };
         assert!(may("1.1.1.1", &[]) && !may("127.0.0.1", &[]));

@@ -103,7 +103,11 @@ impl HttpClient {
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
-    pub async fn ask(&self, request: Request<Bytes>, limits: HttpLimits) -> Result<ResponseStream, HttpError> {
+    pub async fn ask(
+        &self,
+        request: Request<Bytes>,
+        limits: HttpLimits,
+    ) -> Result<ResponseStream, HttpError> {
         let (head, body) = request.into_parts();
         let url = head.uri;
         let origin = UrlOrigin::of(&url)?;
@@ -132,7 +136,11 @@ impl HttpClient {
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
-    pub async fn request(&self, request: Request<Bytes>, limits: HttpLimits) -> Result<ResponseStream, HttpError> {
+    pub async fn request(
+        &self,
+        request: Request<Bytes>,
+        limits: HttpLimits,
+    ) -> Result<ResponseStream, HttpError> {
         let (head, body) = request.into_parts();
         let mut url = head.uri;
         for _ in 0..=MAX_REDIRECTS {
@@ -145,7 +153,8 @@ impl HttpClient {
                 StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
                 StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND => {
                     // Clients turn a POST into a GET at such a status.
-                    matches!(head.method, Method::GET | Method::HEAD) || return Err(moved(&url, &response))
+                    matches!(head.method, Method::GET | Method::HEAD)
+                        || return Err(moved(&url, &response))
                 }
                 _ => false,
             };
@@ -249,7 +258,11 @@ impl HttpClient {
         }
     }
 
-    async fn connect(&self, origin: &UrlOrigin, patience: Duration) -> Result<SendRequest<Whole>, HttpError> {
+    async fn connect(
+        &self,
+        origin: &UrlOrigin,
+        patience: Duration,
+    ) -> Result<SendRequest<Whole>, HttpError> {
         let failed = |why: String| HttpError::Connect {
             host: origin.host.clone(),
             why,
@@ -379,7 +392,9 @@ impl ResponseStream {
 
     /// Returns the connection to the pool: the body has been read.
     fn release(&mut self) {
-        let Some((sender, time)) = self.keep.take() else { return };
+        let Some((sender, time)) = self.keep.take() else {
+            return;
+        };
         let mut kept = self.shared.kept();
         if kept.len() < MAX_KEPT {
             kept.push(IdleConnection {
@@ -408,7 +423,8 @@ fn keep_for(headers: &HeaderMap) -> Option<Duration> {
         .find_map(|part| part.trim().strip_prefix("timeout="));
     match told.and_then(|seconds| seconds.parse::<u64>().ok()) {
         // One second less, for the time on the network.
-        Some(seconds) => Some(Duration::from_secs(seconds.min(60).saturating_sub(1))).filter(|time| !time.is_zero()),
+        Some(seconds) => Some(Duration::from_secs(seconds.min(60).saturating_sub(1)))
+            .filter(|time| !time.is_zero()),
         None => Some(KEPT),
     }
 }
@@ -450,7 +466,10 @@ impl Body for Whole {
     type Data = Bytes;
     type Error = std::convert::Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         Poll::Ready(self.0.take().map(|body| Ok(Frame::data(body))))
     }
 

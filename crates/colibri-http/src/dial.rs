@@ -53,7 +53,8 @@ impl ConnectionRules {
     pub fn proxy(text: &str) -> Option<Uri> {
         let url: Uri = text.parse().ok()?;
         let is_plain = UrlOrigin::of(&url).is_ok_and(|origin| !origin.is_secure);
-        (is_plain && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#')).then_some(url)
+        (is_plain && matches!(url.path(), "" | "/") && url.query().is_none() && !text.contains('#'))
+            .then_some(url)
     }
 }
 
@@ -87,7 +88,9 @@ static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
 impl Dialer {
     /// A dialer that keeps to these rules.
     pub fn new(rules: ConnectionRules) -> Dialer {
-        Dialer::over(rules, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
+        Dialer::over(rules, |host, port| {
+            Ok((host, port).to_socket_addrs()?.collect())
+        })
     }
 
     /// A dialer that resolves names with `look_up`.
@@ -117,7 +120,10 @@ impl Dialer {
 
     async fn connect(&self, origin: &UrlOrigin) -> Result<Box<dyn Io>, HttpError> {
         let stream = match &self.rules.proxy {
-            None => self.reach(&origin.host, origin.port, &self.rules.allowed).await?,
+            None => {
+                self.reach(&origin.host, origin.port, &self.rules.allowed)
+                    .await?
+            }
             Some(proxy) => self.through(proxy, origin).await?,
         };
         if !origin.is_secure {
@@ -134,7 +140,8 @@ impl Dialer {
             host: origin.host.clone(),
             why,
         };
-        let name = ServerName::try_from(origin.host.clone()).map_err(|error| failed(error.to_string()))?;
+        let name =
+            ServerName::try_from(origin.host.clone()).map_err(|error| failed(error.to_string()))?;
         match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Ok(Box::new(stream)),
             Err(error) => Err(match tls::disbelieved(&error) {
@@ -149,7 +156,12 @@ impl Dialer {
 
     /// A connection to a host, at an address that the rules allow. The checked address is the one that is connected to:
     /// a second, different answer of the name server has no effect.
-    async fn reach(&self, host: &str, port: u16, allowed: &[AllowedTarget]) -> Result<TcpStream, HttpError> {
+    async fn reach(
+        &self,
+        host: &str,
+        port: u16,
+        allowed: &[AllowedTarget],
+    ) -> Result<TcpStream, HttpError> {
         let failed = |why: String| HttpError::Connect {
             host: host.to_owned(),
             why,
@@ -171,14 +183,16 @@ impl Dialer {
                 });
                 continue;
             }
-            last = Some(failed(match timeout(ONE_ADDRESS, TcpStream::connect(address)).await {
-                Ok(Ok(stream)) => {
-                    let _ = stream.set_nodelay(true);
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => format!("{address}: {error}"),
-                Err(_) => format!("{address}: no answer within {} s", ONE_ADDRESS.as_secs()),
-            }));
+            last = Some(failed(
+                match timeout(ONE_ADDRESS, TcpStream::connect(address)).await {
+                    Ok(Ok(stream)) => {
+                        let _ = stream.set_nodelay(true);
+                        return Ok(stream);
+                    }
+                    Ok(Err(error)) => format!("{address}: {error}"),
+                    Err(_) => format!("{address}: no answer within {} s", ONE_ADDRESS.as_secs()),
+                },
+            ));
         }
         Err(last.unwrap_or_else(|| failed("the name has no address".to_owned())))
     }
@@ -193,7 +207,9 @@ impl Dialer {
         let name = origin.host.trim_end_matches('.');
         let address = match origin.host.parse::<IpAddr>() {
             // RFC 6761 §6.3: `localhost` is always the host itself.
-            Err(_) if name == "localhost" || name.ends_with(".localhost") => Some(Ipv4Addr::LOCALHOST.into()),
+            Err(_) if name == "localhost" || name.ends_with(".localhost") => {
+                Some(Ipv4Addr::LOCALHOST.into())
+            }
             address => address.ok(),
         };
         if let Some(address) = address
@@ -207,7 +223,10 @@ impl Dialer {
         }
         let at = UrlOrigin::of(proxy)?;
         // The operator chose the proxy, so its address may be of any class.
-        let anywhere = [AllowedTarget::parse("0.0.0.0/0"), AllowedTarget::parse("::/0")];
+        let anywhere = [
+            AllowedTarget::parse("0.0.0.0/0"),
+            AllowedTarget::parse("::/0"),
+        ];
         let anywhere: Vec<AllowedTarget> = anywhere.into_iter().flatten().collect();
         let failed = |why: String| HttpError::Connect {
             host: origin.host.clone(),
@@ -227,12 +246,21 @@ impl Dialer {
             if answer.len() >= MAX_PROXY_HEAD {
                 return Err(failed(format!("its answer is over {MAX_PROXY_HEAD} bytes")));
             }
-            answer.push(stream.read_u8().await.map_err(|error| failed(error.to_string()))?);
+            answer.push(
+                stream
+                    .read_u8()
+                    .await
+                    .map_err(|error| failed(error.to_string()))?,
+            );
         }
         let line = String::from_utf8_lossy(&answer);
         let line = line.lines().next().unwrap_or_default();
         match line.split(' ').nth(1) {
-            Some(status) if status.len() == 3 && status.starts_with('2') && line.starts_with("HTTP/1.") => Ok(stream),
+            Some(status)
+                if status.len() == 3 && status.starts_with('2') && line.starts_with("HTTP/1.") =>
+            {
+                Ok(stream)
+            }
             _ => Err(failed(format!("it answered {}", brief(line, 100)))),
         }
     }

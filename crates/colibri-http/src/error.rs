@@ -78,7 +78,10 @@ pub enum HttpError {
 
 /// `HOST is ADDRESS,`, or `HOST is` if the URL has the address itself.
 fn resolution(host: &str, address: &IpAddr) -> String {
-    let named = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let named = host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>();
     match named.is_ok_and(|named| named == *address) {
         true => format!("{host} is"),
         false => format!("{host} is {address},"),
@@ -98,7 +101,10 @@ impl HttpError {
     pub fn is_permanent(&self) -> bool {
         matches!(
             self,
-            HttpError::Address { .. } | HttpError::Settings(_) | HttpError::Url(_) | HttpError::Certificate { .. }
+            HttpError::Address { .. }
+                | HttpError::Settings(_)
+                | HttpError::Url(_)
+                | HttpError::Certificate { .. }
         )
     }
 }
@@ -112,10 +118,19 @@ mod tests {
         let said = |host: &str, address: &str| {
             let address: IpAddr = address.parse().unwrap();
             let (host, class) = (host.to_owned(), Class::of(address));
-            HttpError::Address { host, address, class }.to_string()
+            HttpError::Address {
+                host,
+                address,
+                class,
+            }
+            .to_string()
         };
         for (host, address, begins) in [
-            ("127.0.0.1", "127.0.0.1", "127.0.0.1 is a loopback address, which"),
+            (
+                "127.0.0.1",
+                "127.0.0.1",
+                "127.0.0.1 is a loopback address, which",
+            ),
             ("[::1]", "::1", "[::1] is a loopback address, which"),
             (
                 "h.example",
@@ -123,7 +138,11 @@ mod tests {
                 "h.example is 10.0.0.7, a private address, which",
             ),
         ] {
-            assert!(said(host, address).starts_with(begins), "{}", said(host, address));
+            assert!(
+                said(host, address).starts_with(begins),
+                "{}",
+                said(host, address)
+            );
         }
     }
 }

@@ -24,7 +24,12 @@ impl UrlOrigin {
     /// # Errors
     /// The scheme is not `http` or `https`, the host is missing, or the URL has a user.
     pub fn of(url: &Uri) -> Result<UrlOrigin, HttpError> {
-        let refuse = |why: &str| Err(HttpError::Url(format!("the URL {} {why}", without_query(url))));
+        let refuse = |why: &str| {
+            Err(HttpError::Url(format!(
+                "the URL {} {why}",
+                without_query(url)
+            )))
+        };
         let is_secure = match url.scheme_str() {
             Some("https") => true,
             Some("http") => false,
@@ -37,7 +42,9 @@ impl UrlOrigin {
             return refuse("holds a user or password");
         }
         let host = authority.host();
-        let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let inner = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'));
         let is_read = match inner {
             Some(address) => address.parse::<Ipv6Addr>().is_ok(),
             None => is_name(host),
@@ -51,7 +58,9 @@ impl UrlOrigin {
         };
         match port {
             _ if host.is_empty() => refuse("has no host"),
-            _ if !is_read => refuse("has a host that is neither a name nor an address as they are written"),
+            _ if !is_read => {
+                refuse("has a host that is neither a name nor an address as they are written")
+            }
             Some(port) if port != 0 => Ok(UrlOrigin {
                 is_secure,
                 host: host.to_ascii_lowercase(),
@@ -64,7 +73,12 @@ impl UrlOrigin {
     /// True if the host ends in a number without being a plain address: `127.1`, `0x7f000001`, `127.0.0.1.`. Resolvers
     /// differ in the address that they read from it (WHATWG URL, "ends in a number").
     pub(crate) fn is_odd_address(&self) -> bool {
-        let last = self.host.trim_end_matches('.').rsplit('.').next().unwrap_or_default();
+        let last = self
+            .host
+            .trim_end_matches('.')
+            .rsplit('.')
+            .next()
+            .unwrap_or_default();
         let is_number = last.bytes().all(|digit| digit.is_ascii_digit()) || last.starts_with("0x");
         is_number && self.host.parse::<IpAddr>().is_err()
     }
@@ -110,7 +124,8 @@ pub(super) fn without_query(url: &Uri) -> String {
 /// The text is no URL reference.
 pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, HttpError> {
     let wrong = || {
-        let shown = colibri_text::brief(reference.split(['?', '#']).next().unwrap_or_default(), 200);
+        let shown =
+            colibri_text::brief(reference.split(['?', '#']).next().unwrap_or_default(), 200);
         HttpError::Url(format!(
             "{} names a URL that cannot be used: {shown}",
             without_query(base)
@@ -118,7 +133,10 @@ pub fn resolve_reference(base: &Uri, reference: &str) -> Result<Uri, HttpError> 
     };
     let reference = reference.split('#').next().unwrap_or_default();
     let scheme = base.scheme_str().unwrap_or("http");
-    let authority = base.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let authority = base
+        .authority()
+        .map(|authority| authority.as_str())
+        .unwrap_or_default();
     let path = base.path();
     let first = reference.split(['/', '?']).next().unwrap_or_default();
     let whole = if first.contains(':') {
@@ -160,7 +178,10 @@ mod tests {
             "https://example.org example.org:443"
         );
         assert_eq!(origin("http://h:8080").unwrap(), "http://h:8080 h:8080");
-        assert_eq!(origin("http://[::1]:8080/x").unwrap(), "http://[::1]:8080 [::1]:8080");
+        assert_eq!(
+            origin("http://[::1]:8080/x").unwrap(),
+            "http://[::1]:8080 [::1]:8080"
+        );
         assert_eq!(origin("http://[::1]/x").unwrap(), "http://[::1] [::1]:80");
         for wrong in [
             "ftp://h/",
@@ -199,6 +220,8 @@ mod tests {
                 "{reference}"
             );
         }
-        assert!(resolve_reference(&base, "../x").is_err() && resolve_reference(&base, "/a b").is_err());
+        assert!(
+            resolve_reference(&base, "../x").is_err() && resolve_reference(&base, "/a b").is_err()
+        );
     }
 }

@@ -22,7 +22,9 @@ impl ResponseStream {
 /// A date in HTTP's current format (`Sun, 06 Nov 1994 08:49:37 GMT`), which is one of RFC 2822's.
 fn http_date(text: &str) -> Option<SystemTime> {
     text.strip_suffix(" GMT")?;
-    rfc2822::parse(text).ok().map(|date| date.timestamp().into())
+    rfc2822::parse(text)
+        .ok()
+        .map(|date| date.timestamp().into())
 }
 
 #[cfg(test)]
@@ -33,10 +35,14 @@ mod tests {
 
     #[test]
     fn dates_are_read() {
-        let seconds = |text| http_date(text).map(|date| date.duration_since(UNIX_EPOCH).unwrap().as_secs());
+        let seconds =
+            |text| http_date(text).map(|date| date.duration_since(UNIX_EPOCH).unwrap().as_secs());
         assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
         assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(seconds("Tue, 29 Feb 2028 12:00:00 GMT"), Some(1_835_438_400));
+        assert_eq!(
+            seconds("Tue, 29 Feb 2028 12:00:00 GMT"),
+            Some(1_835_438_400)
+        );
         for wrong in [
             "",
             "now",

@@ -50,7 +50,9 @@ async fn serve(mut io: DuplexStream, answers: Vec<String>, asked: Arc<Mutex<Vec<
         if head.is_empty() {
             return;
         }
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
         let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
         io.read_exact(&mut body).await.unwrap();
         asked.lock().unwrap().push(head);
@@ -83,14 +85,20 @@ const LIMITS: HttpLimits = HttpLimits {
 async fn body(client: &HttpClient, url: &str) -> Result<(u16, String), HttpError> {
     let mut response = client.request(post(url), LIMITS).await?;
     let body = response.whole(1000).await?;
-    Ok((response.status.as_u16(), String::from_utf8(body.to_vec()).unwrap()))
+    Ok((
+        response.status.as_u16(),
+        String::from_utf8(body.to_vec()).unwrap(),
+    ))
 }
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 #[tokio::test]
 async fn a_connection_is_kept_for_the_next_request() {
-    let (client, asked) = scripted(&[&[OK, OK, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nend"], &[OK]]);
+    let (client, asked) = scripted(&[
+        &[OK, OK, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nend"],
+        &[OK],
+    ]);
     for expected in ["ok", "ok", "end", "ok"] {
         assert_eq!(
             body(&client, "http://h/mcp?a=1").await.unwrap(),
@@ -99,7 +107,11 @@ async fn a_connection_is_kept_for_the_next_request() {
     }
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 4);
-    assert!(asked[0].starts_with("POST /mcp?a=1 HTTP/1.1\r\n"), "{}", asked[0]);
+    assert!(
+        asked[0].starts_with("POST /mcp?a=1 HTTP/1.1\r\n"),
+        "{}",
+        asked[0]
+    );
     assert!(
         asked[0].contains("accept-encoding: identity") && asked[0].contains("host: h\r\n"),
         "{}",
@@ -111,11 +123,20 @@ async fn a_connection_is_kept_for_the_next_request() {
 
 #[tokio::test]
 async fn redirects_stay_within_the_origin() {
-    let to =
-        |status: u16, place: &str| format!("HTTP/1.1 {status} Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n");
+    let to = |status: u16, place: &str| {
+        format!("HTTP/1.1 {status} Moved\r\nLocation: {place}\r\nContent-Length: 0\r\n\r\n")
+    };
     let (client, asked) = scripted(&[&[&to(307, "/b"), &to(308, "http://h/c"), OK]]);
-    assert_eq!(body(&client, "http://h/a").await.unwrap(), (200, "ok".to_owned()));
-    let paths: Vec<String> = asked.lock().unwrap().iter().map(|head| head[..7].to_owned()).collect();
+    assert_eq!(
+        body(&client, "http://h/a").await.unwrap(),
+        (200, "ok".to_owned())
+    );
+    let paths: Vec<String> = asked
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|head| head[..7].to_owned())
+        .collect();
     assert_eq!(paths, ["POST /a", "POST /b", "POST /c"]);
     for (status, place) in [
         (307, "http://other/"),
@@ -126,7 +147,10 @@ async fn redirects_stay_within_the_origin() {
     ] {
         let (client, asked) = scripted(&[&[&to(status, place), OK], &[OK]]);
         let error = body(&client, "http://h/a").await.unwrap_err();
-        assert!(error.to_string().contains("which is not followed"), "{place}: {error}");
+        assert!(
+            error.to_string().contains("which is not followed"),
+            "{place}: {error}"
+        );
         assert_eq!(asked.lock().unwrap().len(), 1, "{place}");
     }
     let round = to(307, "/a");
@@ -140,9 +164,15 @@ async fn redirects_stay_within_the_origin() {
 async fn answers_that_are_not_what_they_say_are_errors() {
     let long = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(300_000));
     let fields = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X: y\r\n".repeat(200));
-    let endless = format!("HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{}", "x".repeat(5000));
+    let endless = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\n{}",
+        "x".repeat(5000)
+    );
     for (answer, why) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", "whole answer"),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort",
+            "whole answer",
+        ),
         (
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
             "whole answer",
@@ -185,7 +215,9 @@ async fn a_peer_that_says_nothing_is_given_up() {
             Box::pin(std::future::ready(Ok(Box::new(ours) as Box<dyn Io>)))
         }
     }
-    let error = body(&HttpClient::over(Silent), "http://h/").await.unwrap_err();
+    let error = body(&HttpClient::over(Silent), "http://h/")
+        .await
+        .unwrap_err();
     assert!(matches!(error, HttpError::Silent { .. }), "{error}");
     let (client, _) = scripted(&[&["HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", OK]]);
     let error = body(&client, "http://h/").await.unwrap_err();
@@ -203,12 +235,21 @@ fn loopback() -> ConnectionRules {
 async fn the_address_that_a_name_resolves_to_counts() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "127.1", "0.0.0.0"] {
+    for host in [
+        "127.0.0.1",
+        "localhost",
+        "[::ffff:127.0.0.1]",
+        "127.1",
+        "0.0.0.0",
+    ] {
         let url = format!("http://{host}:{port}/");
         let error = body(&HttpClient::new(ConnectionRules::default()), &url)
             .await
             .unwrap_err();
-        assert!(matches!(error, HttpError::Address { .. }), "{host}: {error}");
+        assert!(
+            matches!(error, HttpError::Address { .. }),
+            "{host}: {error}"
+        );
         assert!(error.is_permanent() && !error.was_sent());
     }
     let nobody = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
@@ -219,7 +260,11 @@ async fn the_address_that_a_name_resolves_to_counts() {
         stream.write_all(OK.as_bytes()).await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
-    let answered = body(&HttpClient::new(loopback()), &format!("http://localhost:{port}/")).await;
+    let answered = body(
+        &HttpClient::new(loopback()),
+        &format!("http://localhost:{port}/"),
+    )
+    .await;
     assert_eq!(answered.unwrap(), (200, "ok".to_owned()));
 }
 
@@ -281,19 +326,31 @@ async fn a_certificate_is_believed_for_its_name_and_by_the_authorities_alone() {
     );
     let (_, other) = secure("localhost").await;
     let by_address = format!("https://127.0.0.1:{port}/");
-    for (client, url) in [(with(Some(&other)), &url), (with(Some(&authority)), &by_address)] {
+    for (client, url) in [
+        (with(Some(&other)), &url),
+        (with(Some(&authority)), &by_address),
+    ] {
         let error = body(&client, url).await.unwrap_err();
-        assert!(error.to_string().contains("TLS") && !error.was_sent(), "{error}");
+        assert!(
+            error.to_string().contains("TLS") && !error.was_sent(),
+            "{error}"
+        );
     }
     let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at_plain = format!("https://{}/", plain.local_addr().unwrap());
     tokio::spawn(async move {
         let (mut stream, _) = plain.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        stream
+            .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            .await
+            .unwrap();
         stream.read_to_end(&mut Vec::new()).await
     });
     let error = body(&with(Some(&authority)), &at_plain).await.unwrap_err();
-    assert!(error.to_string().contains("no TLS") && !error.was_sent(), "{error}");
+    assert!(
+        error.to_string().contains("no TLS") && !error.was_sent(),
+        "{error}"
+    );
     let empty = tempfile::NamedTempFile::new().unwrap();
     let error = body(&with(Some(&empty)), &url).await.unwrap_err();
     assert!(
@@ -334,7 +391,10 @@ async fn a_proxy_is_asked_for_each_connection() {
     let error = body(&HttpClient::new(rules.clone()), "http://docs.example/x")
         .await
         .unwrap_err();
-    assert!(error.to_string().contains("403") && !error.was_sent(), "{error}");
+    assert!(
+        error.to_string().contains("403") && !error.was_sent(),
+        "{error}"
+    );
     for own in [
         "127.0.0.1",
         "localhost",
@@ -365,7 +425,10 @@ async fn a_proxy_is_asked_for_each_connection() {
         .await
         .unwrap_err();
     let said = format!("cannot connect to docs.example: the proxy {proxy}: ");
-    assert!(error.to_string().starts_with(&said) && !error.was_sent(), "{error}");
+    assert!(
+        error.to_string().starts_with(&said) && !error.was_sent(),
+        "{error}"
+    );
 }
 #[tokio::test]
 async fn a_name_server_that_does_not_answer_takes_few_threads() {

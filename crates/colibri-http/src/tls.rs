@@ -30,13 +30,19 @@ static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
 pub(super) fn config(own: Option<&Path>) -> Result<Arc<ClientConfig>, HttpError> {
     let mut roots = ROOTS.get_or_init(system).clone();
     if let Some(own) = own {
-        let cannot =
-            |why: String| HttpError::Settings(format!("cannot use the authorities of {}: {why}", own.display()));
+        let cannot = |why: String| {
+            HttpError::Settings(format!(
+                "cannot use the authorities of {}: {why}",
+                own.display()
+            ))
+        };
         let pem = std::fs::read(own).map_err(|error| cannot(error.to_string()))?;
         let mut count = 0;
         for certificate in CertificateDer::pem_slice_iter(&pem) {
             let certificate = certificate.map_err(|error| cannot(error.to_string()))?;
-            roots.add(certificate).map_err(|error| cannot(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| cannot(error.to_string()))?;
             count += 1;
         }
         if count == 0 {
@@ -74,7 +80,9 @@ pub(super) fn disbelieved(error: &std::io::Error) -> Option<String> {
 /// The cause of a handshake that failed for another reason.
 pub(super) fn told(error: &std::io::Error) -> String {
     match error.get_ref().and_then(|error| error.downcast_ref()) {
-        Some(rustls::Error::InvalidMessage(_)) => "what it answers is no TLS: it may be meant to be http".to_owned(),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "what it answers is no TLS: it may be meant to be http".to_owned()
+        }
         _ => format!("TLS: {error}"),
     }
 }

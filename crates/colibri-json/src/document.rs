@@ -82,7 +82,8 @@ impl<'b> Document<'b> {
     /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a repeated key in one object (keys are
     /// compared unescaped).
     pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, DocumentError> {
-        let fail = |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
+        let fail =
+            |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
         if bytes.len() > MAX_BYTES {
             return fail(0, "the file is larger than 1 MiB, which is the limit");
         }
@@ -99,10 +100,17 @@ impl<'b> Document<'b> {
             Ok(text) => text,
             Err(bad) => return fail(bad.valid_up_to(), "not UTF-8"),
         };
-        if text.bytes().all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')) {
+        if text
+            .bytes()
+            .all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
+        {
             return fail(text.len(), "the file is empty; a JSON object was expected");
         }
-        let mut reader = JsonReader::new(text, MAX_DEPTH, "nested deeper than 64 levels, which is the limit");
+        let mut reader = JsonReader::new(
+            text,
+            MAX_DEPTH,
+            "nested deeper than 64 levels, which is the limit",
+        );
         let root = node(&mut reader)
             .and_then(|root| reader.end().map(|()| root))
             .map_err(|fault| {
@@ -141,7 +149,13 @@ pub struct ValueCursor<'d> {
 impl<'d> ValueCursor<'d> {
     /// An error at this value. `message` must not repeat the value.
     pub fn error(&self, message: impl Into<String>) -> DocumentError {
-        error(self.file, self.bytes, self.node.start, &self.path, message.into())
+        error(
+            self.file,
+            self.bytes,
+            self.node.start,
+            &self.path,
+            message.into(),
+        )
     }
 
     /// The keys from the top to this value, as errors show them.
@@ -308,7 +322,13 @@ impl NamedValue<'_> {
     /// An error at the key instead of the value.
     pub fn key_error(&self, message: impl Into<String>) -> DocumentError {
         let value = &self.value;
-        error(value.file, value.bytes, self.key_start, &value.path, message.into())
+        error(
+            value.file,
+            value.bytes,
+            self.key_start,
+            &value.path,
+            message.into(),
+        )
     }
 }
 
@@ -360,7 +380,11 @@ impl<'d> Object<'d> {
 
 fn join(path: &str, key: &str) -> String {
     let key = colibri_text::ascii(key, SHOWN_KEY);
-    if path.is_empty() { key } else { format!("{path}.{key}") }
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
 }
 
 fn unknown_key(key: &str, known: &[&str]) -> String {
@@ -400,14 +424,21 @@ fn members<'b>(reader: &mut JsonReader<'b>) -> Result<Vec<DocumentMember<'b>>, J
     reader.enter()?;
     while let Some((key_start, key)) = reader.key(members.is_empty())? {
         if !keys.insert(key.clone()) {
-            let fault = reader.fault(key_start, "this key stands twice in the same object; remove one");
+            let fault = reader.fault(
+                key_start,
+                "this key stands twice in the same object; remove one",
+            );
             return Err(fault.in_key(&key));
         }
         let value = reader
             .colon()
             .and_then(|()| node(reader))
             .map_err(|fault| fault.in_key(&key))?;
-        members.push(DocumentMember { key, key_start, value });
+        members.push(DocumentMember {
+            key,
+            key_start,
+            value,
+        });
     }
     Ok(members)
 }
@@ -419,7 +450,11 @@ fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -
         .rposition(|&b| b == b'\n')
         .map_or(0, |newline| newline + 1);
     // Continuation bytes of UTF-8 do not begin a character.
-    let column = before[line_start..].iter().filter(|&&b| b & 0xc0 != 0x80).count() + 1;
+    let column = before[line_start..]
+        .iter()
+        .filter(|&&b| b & 0xc0 != 0x80)
+        .count()
+        + 1;
     let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
     DocumentError {
         file: file.to_owned(),
@@ -445,8 +480,14 @@ pub(crate) mod tests {
     #[test]
     fn errors_give_file_line_column_and_path() {
         let error = refusal("{\n  \"a\": [1, {\"b\": x}]\n}");
-        assert_eq!((error.line, error.column, error.path.as_str()), (2, 18, "a[1].b"));
-        assert!(error.to_string().starts_with("f.json:2:18: a[1].b: "), "{error}");
+        assert_eq!(
+            (error.line, error.column, error.path.as_str()),
+            (2, 18, "a[1].b")
+        );
+        assert!(
+            error.to_string().starts_with("f.json:2:18: a[1].b: "),
+            "{error}"
+        );
     }
 
     #[test]
@@ -513,8 +554,14 @@ pub(crate) mod tests {
         let text = r#" {"a":[0,-0,1.5,1e400,-2E-3,123456789012345678901234567890],"é":"\"\\\/\b\f\n\r\t\u0041\ud83d\ude00",
             "n":null,"t":true,"f":false,"e":{},"l":[]} "#;
         let document = Document::parse(text.as_bytes(), "f").unwrap();
-        let root = document.root().object(&["a", "é", "n", "t", "f", "e", "l"]).unwrap();
-        assert_eq!(root.need("é").unwrap().string().unwrap(), "\"\\/\u{8}\u{c}\n\r\tA😀");
+        let root = document
+            .root()
+            .object(&["a", "é", "n", "t", "f", "e", "l"])
+            .unwrap();
+        assert_eq!(
+            root.need("é").unwrap().string().unwrap(),
+            "\"\\/\u{8}\u{c}\n\r\tA😀"
+        );
         assert_eq!(root.need("a").unwrap().array().unwrap().len(), 6);
         assert!(root.need("t").unwrap().boolean().unwrap());
         assert!(root.need("n").unwrap().boolean().is_err());
@@ -537,13 +584,21 @@ pub(crate) mod tests {
         assert!(refusal("\u{feff}{}").message.contains("byte-order mark"));
         let utf16 = Document::parse(b"\xff\xfe{\0}\0", "f").err().unwrap();
         assert!(utf16.message.contains("UTF-16"));
-        let bytes = Document::parse(b"{\"a\": \"\xc3\x28\"}", "f").err().unwrap();
+        let bytes = Document::parse(b"{\"a\": \"\xc3\x28\"}", "f")
+            .err()
+            .unwrap();
         assert_eq!((bytes.message.as_str(), bytes.column), ("not UTF-8", 8));
         let mut large = vec![b' '; MAX_BYTES - 2];
         large.extend(b"{}");
         Document::parse(&large, "f").unwrap();
         large.push(b' ');
-        assert!(Document::parse(&large, "f").err().unwrap().message.contains("1 MiB"));
+        assert!(
+            Document::parse(&large, "f")
+                .err()
+                .unwrap()
+                .message
+                .contains("1 MiB")
+        );
     }
 
     #[test]
@@ -552,7 +607,11 @@ pub(crate) mod tests {
         Document::parse(nest(MAX_DEPTH).as_bytes(), "f").unwrap();
         assert!(refusal(&nest(MAX_DEPTH + 1)).message.contains("deeper"));
         assert!(refusal(&"[".repeat(MAX_BYTES)).message.contains("deeper"));
-        assert!(refusal(&"{\"a\":".repeat(200_000)).message.contains("deeper"));
+        assert!(
+            refusal(&"{\"a\":".repeat(200_000))
+                .message
+                .contains("deeper")
+        );
     }
 
     #[test]
@@ -575,7 +634,10 @@ pub(crate) mod tests {
 
     #[test]
     fn keys_in_errors_are_escaped_and_cut() {
-        let error = refusal(&format!("{{\"a\\u001b\\n\u{202e}{}\": x}}", "k".repeat(1000)));
+        let error = refusal(&format!(
+            "{{\"a\\u001b\\n\u{202e}{}\": x}}",
+            "k".repeat(1000)
+        ));
         assert!(
             error.path.starts_with("a\\u{1b}\\u{a}\\u{202e}kkk") && error.path.ends_with('…'),
             "{error}"
@@ -585,7 +647,12 @@ pub(crate) mod tests {
 
     #[test]
     fn integers_are_whole_and_in_range() {
-        let read = |text: &str| Document::parse(text.as_bytes(), "f").unwrap().root().integer(1..=100);
+        let read = |text: &str| {
+            Document::parse(text.as_bytes(), "f")
+                .unwrap()
+                .root()
+                .integer(1..=100)
+        };
         assert_eq!(read("1").unwrap(), 1);
         assert_eq!(read("100").unwrap(), 100);
         for text in [
@@ -630,13 +697,19 @@ pub(crate) mod tests {
             serde_json::Value::Number(number) => cursor.raw() == number.to_string().as_bytes(),
             serde_json::Value::String(wanted) => cursor.string().is_ok_and(|found| found == wanted),
             serde_json::Value::Array(wanted) => cursor.array().is_ok_and(|found| {
-                found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| same(found, wanted))
-            }),
-            serde_json::Value::Object(wanted) => cursor.members().is_ok_and(|found| {
                 found.len() == wanted.len()
                     && found
                         .iter()
-                        .all(|found| wanted.get(found.key).is_some_and(|wanted| same(&found.value, wanted)))
+                        .zip(wanted)
+                        .all(|(found, wanted)| same(found, wanted))
+            }),
+            serde_json::Value::Object(wanted) => cursor.members().is_ok_and(|found| {
+                found.len() == wanted.len()
+                    && found.iter().all(|found| {
+                        wanted
+                            .get(found.key)
+                            .is_some_and(|wanted| same(&found.value, wanted))
+                    })
             }),
         }
     }

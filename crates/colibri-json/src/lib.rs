@@ -13,7 +13,9 @@ mod near;
 mod read;
 mod write;
 
-pub use document::{Document, DocumentError, MAX_BYTES, MAX_DEPTH, NamedValue, Object, ValueCursor};
+pub use document::{
+    Document, DocumentError, MAX_BYTES, MAX_DEPTH, NamedValue, Object, ValueCursor,
+};
 pub use near::nearest;
 pub use read::{HALF_SURROGATE, JsonFault, JsonReader, PathStep, ValueKind, string_stops};
 pub use write::JsonWriter;

@@ -257,7 +257,9 @@ impl<'t> JsonReader<'t> {
         self.pieces(|piece| {
             characters += match piece {
                 // Continuation bytes of UTF-8 do not begin a character.
-                StringPiece::Plain(plain) => plain.bytes().filter(|byte| byte & 0xc0 != 0x80).count(),
+                StringPiece::Plain(plain) => {
+                    plain.bytes().filter(|byte| byte & 0xc0 != 0x80).count()
+                }
                 StringPiece::Escaped(_) => 1,
             };
         })?;
@@ -280,8 +282,12 @@ impl<'t> JsonReader<'t> {
                     return Ok(());
                 }
                 Some(b'\\') => piece(StringPiece::Escaped(self.escape()?)),
-                Some(b'\n' | b'\r') => return Err(self.fault(start, "this string is not closed on its line")),
-                Some(_) => return self.fail("a control character inside a string; write it as an escape"),
+                Some(b'\n' | b'\r') => {
+                    return Err(self.fault(start, "this string is not closed on its line"));
+                }
+                Some(_) => {
+                    return self.fail("a control character inside a string; write it as an escape");
+                }
                 None => return Err(self.fault(start, "this string is not closed")),
             }
         }

@@ -136,7 +136,9 @@ mod tests {
                 None => writer.raw(&number.to_string()),
             },
             Value::String(value) => writer.string(value),
-            Value::Array(items) => writer.array(|writer| items.iter().for_each(|item| write(writer, item))),
+            Value::Array(items) => {
+                writer.array(|writer| items.iter().for_each(|item| write(writer, item)))
+            }
             Value::Object(members) => writer.object(|writer| {
                 for (key, value) in members {
                     write(writer.key(key), value);
@@ -150,7 +152,10 @@ mod tests {
         let value = json!({ "a": [1, "x", { "b: ": null, "e": {} }, []], "c": ": ", "d": [": ", ":", true] });
         let mut compact = JsonWriter::new();
         write(&mut compact, &value);
-        assert_eq!(String::from_utf8(compact.into_bytes()).unwrap(), value.to_string());
+        assert_eq!(
+            String::from_utf8(compact.into_bytes()).unwrap(),
+            value.to_string()
+        );
         let mut pretty = JsonWriter::pretty();
         write(&mut pretty, &value);
         let wanted = serde_json::to_string_pretty(&value).unwrap();

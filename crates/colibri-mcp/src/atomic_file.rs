@@ -12,7 +12,9 @@ use std::path::Path;
 /// # Errors
 /// It cannot be written, and the one at `path` is as it was.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> io::Result<()> {
-    replace_prepared(path, text, |file| file.set_permissions(Permissions::from_mode(mode)))
+    replace_prepared(path, text, |file| {
+        file.set_permissions(Permissions::from_mode(mode))
+    })
 }
 
 /// The same with what `prepare` does to the file, of mode 0600, before it has its name.
@@ -29,15 +31,25 @@ pub(crate) fn replace_prepared(
     name.push(".new");
     let new = path.with_file_name(name);
     let _ = fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)?;
     let written = file.write_all(text.as_bytes());
-    let whole = written.and_then(|()| prepare(&file)).and_then(|()| file.sync_all());
-    whole.and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
-        // What is half written is of no use.
-        let _ = fs::remove_file(&new);
-    })?;
+    let whole = written
+        .and_then(|()| prepare(&file))
+        .and_then(|()| file.sync_all());
+    whole
+        .and_then(|()| fs::rename(&new, path))
+        .inspect_err(|_| {
+            // What is half written is of no use.
+            let _ = fs::remove_file(&new);
+        })?;
     // Of a bare name the parent is empty, which is no directory.
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
@@ -52,8 +64,16 @@ mod tests {
         // Of a process that was ended.
         fs::write(place.path().join(".a.json.new"), "hal").unwrap();
         replace(&path, "one", 0o640).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
-        let failing = replace_prepared(&path, "two", |_| Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o640
+        );
+        let failing =
+            replace_prepared(
+                &path,
+                "two",
+                |_| Err(io::ErrorKind::PermissionDenied.into()),
+            );
         assert_eq!(failing.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);

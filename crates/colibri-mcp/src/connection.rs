@@ -36,7 +36,11 @@ pub(crate) struct Hello {
 
 impl Hello {
     fn line(&self) -> String {
-        let narrow: &[&str] = if self.read_only { &["write", "external"] } else { &[] };
+        let narrow: &[&str] = if self.read_only {
+            &["write", "external"]
+        } else {
+            &[]
+        };
         let mut hello = json!({ "colibri": 1, "narrow": narrow });
         if let Some(only) = &self.only {
             hello["only"] = json!(only);
@@ -161,7 +165,9 @@ impl Unavailable {
                 )
             }
             io::ErrorKind::Other => source.to_string(),
-            _ => format!("cannot connect to colibri-mcpd on {socket}: {source}. Is `--socket` right?"),
+            _ => format!(
+                "cannot connect to colibri-mcpd on {socket}: {source}. Is `--socket` right?"
+            ),
         }
     }
 }
@@ -181,7 +187,9 @@ fn dial(socket: &Path, hello: &Hello) -> Result<UnixStream, Unavailable> {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestError {
     /// The connection ended before the answer.
-    #[error("colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why")]
+    #[error(
+        "colibri-mcpd closed the connection before it answered {method}: {source}. Its log says why"
+    )]
     Lost {
         /// The request.
         method: String,
@@ -189,7 +197,9 @@ pub(crate) enum RequestError {
         source: io::Error,
     },
     /// The answer is not what the protocol says.
-    #[error("colibri-mcpd's answer to {method} cannot be read: {why}. Do its version and this program's match?")]
+    #[error(
+        "colibri-mcpd's answer to {method} cannot be read: {why}. Do its version and this program's match?"
+    )]
     Unreadable {
         /// The request.
         method: String,
@@ -303,12 +313,24 @@ impl Canceller {
 
 impl DaemonConnection {
     /// Connects and says hello.
-    pub(crate) fn open(place: &DaemonAddress, read_only: bool) -> Result<DaemonConnection, Unavailable> {
-        DaemonConnection::open_as(place, &Hello { read_only, only: None })
+    pub(crate) fn open(
+        place: &DaemonAddress,
+        read_only: bool,
+    ) -> Result<DaemonConnection, Unavailable> {
+        DaemonConnection::open_as(
+            place,
+            &Hello {
+                read_only,
+                only: None,
+            },
+        )
     }
 
     /// Connects with this hello.
-    pub(crate) fn open_as(place: &DaemonAddress, hello: &Hello) -> Result<DaemonConnection, Unavailable> {
+    pub(crate) fn open_as(
+        place: &DaemonAddress,
+        hello: &Hello,
+    ) -> Result<DaemonConnection, Unavailable> {
         Ok(DaemonConnection {
             stream: place.dial(hello)?,
             buffer: LineBuffer::new(MAX_LINE),
@@ -331,8 +353,13 @@ impl DaemonConnection {
     }
 
     /// Sends a request and waits for its result.
-    pub(crate) fn request(&mut self, method: &str, params: &impl Serialize) -> Result<Box<RawValue>, RequestError> {
-        let answer: Result<_, RequestError> = self.listen(method, params, |_, _, _| Ok(ControlFlow::Continue(())));
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<Box<RawValue>, RequestError> {
+        let answer: Result<_, RequestError> =
+            self.listen(method, params, |_, _, _| Ok(ControlFlow::Continue(())));
         answer?.ok_or_else(|| unreadable(method, "there is none"))
     }
 
@@ -355,7 +382,8 @@ impl DaemonConnection {
         mut on_notification: impl FnMut(u64, &str, &RawValue) -> Result<ControlFlow<()>, E>,
     ) -> Result<Option<Box<RawValue>>, E> {
         let id = self.current.fetch_add(1, Ordering::SeqCst) + 1;
-        let line = request_line(id, method, params, &self.trace).map_err(|error| unreadable(method, error))?;
+        let line = request_line(id, method, params, &self.trace)
+            .map_err(|error| unreadable(method, error))?;
         let lost = |source| RequestError::Lost {
             method: method.to_owned(),
             source,
@@ -368,10 +396,12 @@ impl DaemonConnection {
                     let mut answer = None;
                     for (_, line) in super::lines::each_line(piece) {
                         answer = match read_line(line, id, method)? {
-                            DaemonMessage::Notification(name, params) => match on_notification(id, &name, params)? {
-                                ControlFlow::Continue(()) => answer,
-                                ControlFlow::Break(()) => return Ok(None),
-                            },
+                            DaemonMessage::Notification(name, params) => {
+                                match on_notification(id, &name, params)? {
+                                    ControlFlow::Continue(()) => answer,
+                                    ControlFlow::Break(()) => return Ok(None),
+                                }
+                            }
                             DaemonMessage::Answer(result) => answer.or(Some(result.to_owned())),
                             DaemonMessage::Nothing => answer,
                         };
@@ -379,7 +409,11 @@ impl DaemonConnection {
                     (piece.len(), answer)
                 }
                 LinePiece::TooLong(_) => {
-                    return Err(unreadable(method, format!("a line is longer than {MAX_LINE} bytes")).into());
+                    return Err(unreadable(
+                        method,
+                        format!("a line is longer than {MAX_LINE} bytes"),
+                    )
+                    .into());
                 }
                 LinePiece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
             };
@@ -402,8 +436,10 @@ impl DaemonConnection {
             name: &'a str,
             arguments: &'a RawValue,
         }
-        let answer: Result<_, RequestError> =
-            self.listen("tools/call", &ToolCallParams { name, arguments }, |id, name, params| {
+        let answer: Result<_, RequestError> = self.listen(
+            "tools/call",
+            &ToolCallParams { name, arguments },
+            |id, name, params| {
                 if name == "notifications/progress"
                     && let Ok(progress) = read::<RequestProgress>(name, params)
                     && progress.token == id
@@ -411,7 +447,8 @@ impl DaemonConnection {
                     on_progress(&progress);
                 }
                 Ok(ControlFlow::Continue(()))
-            });
+            },
+        );
         read_tool_result(answer?.ok_or_else(|| unreadable("tools/call", "there is none"))?)
     }
 
@@ -434,7 +471,10 @@ impl DaemonConnection {
 }
 
 /// Reads what the daemon said, in an answer to `method` or before it.
-pub(crate) fn read<'a, T: Deserialize<'a>>(method: &str, raw: &'a RawValue) -> Result<T, RequestError> {
+pub(crate) fn read<'a, T: Deserialize<'a>>(
+    method: &str,
+    raw: &'a RawValue,
+) -> Result<T, RequestError> {
     serde_json::from_str(raw.get()).map_err(|error| unreadable(method, error))
 }
 
@@ -448,7 +488,12 @@ pub(crate) fn unreadable(method: &str, why: impl ToString) -> RequestError {
 /// `traceparent` and `tracestate`, where requests have them.
 type TraceContext = Option<(String, String)>;
 
-fn request_line(id: u64, method: &str, params: &impl Serialize, trace: &TraceContext) -> serde_json::Result<Vec<u8>> {
+fn request_line(
+    id: u64,
+    method: &str,
+    params: &impl Serialize,
+    trace: &TraceContext,
+) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct RequestLine<'a, P> {
         jsonrpc: &'static str,
@@ -514,7 +559,8 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<DaemonMessage<
         message: String,
         data: Option<Value>,
     }
-    let line: DaemonLine<'a> = serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
+    let line: DaemonLine<'a> =
+        serde_json::from_slice(line).map_err(|error| unreadable(method, error))?;
     if let (Some(name), Some(params), None) = (&line.method, line.params, line.id) {
         return Ok(DaemonMessage::Notification(name.clone(), params));
     }
@@ -543,7 +589,8 @@ fn read_line<'a>(line: &'a [u8], id: u64, method: &str) -> Result<DaemonMessage<
                 #[serde(rename = "resultType")]
                 kind: Option<String>,
             }
-            let kind: ResultKind = serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
+            let kind: ResultKind =
+                serde_json::from_str(result.get()).map_err(|error| unreadable(method, error))?;
             match kind.kind.as_deref() {
                 None | Some("complete") => Ok(DaemonMessage::Answer(result)),
                 Some("input_required") => Err(RequestError::InputRequired),
@@ -575,12 +622,17 @@ fn read_tool_result(raw: Box<RawValue>) -> Result<ToolCallResult, RequestError> 
     struct OwnError {
         code: String,
     }
-    let shape: ResponseShape<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
+    let shape: ResponseShape<'_> =
+        serde_json::from_str(raw.get()).map_err(|error| unreadable("tools/call", error))?;
     let (is_error, structured) = (shape.is_error, shape.structured.map(ToOwned::to_owned));
     let meta = shape
         .meta
         .and_then(|meta| serde_json::from_str::<ClientMeta>(meta.get()).ok());
-    let texts = shape.content.iter().map(|item| readable_content(item)).collect();
+    let texts = shape
+        .content
+        .iter()
+        .map(|item| readable_content(item))
+        .collect();
     Ok(ToolCallResult {
         is_error,
         structured,
@@ -626,7 +678,9 @@ fn readable_content(item: &RawValue) -> String {
             format!("[{mime_type}, {} bytes: see --json]", data.len() / 4 * 3)
         }
         Ok(Content::ResourceLink { uri }) => uri,
-        Ok(Content::Resource { resource }) => resource.text.unwrap_or(format!("[{}: see --json]", resource.uri)),
+        Ok(Content::Resource { resource }) => resource
+            .text
+            .unwrap_or(format!("[{}: see --json]", resource.uri)),
         // A content type this program does not know, or one with text that no `String` holds: as it came.
         Err(_) => item.get().to_owned(),
     }
@@ -639,20 +693,30 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     /// A daemon that answers the n-th request with the n-th list of lines; `ID` in them is the request's id.
-    fn daemon(answers: Vec<Vec<&'static str>>) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<Vec<String>>) {
+    fn daemon(
+        answers: Vec<Vec<&'static str>>,
+    ) -> (
+        tempfile::TempDir,
+        PathBuf,
+        std::thread::JoinHandle<Vec<String>>,
+    ) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let thread = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
+            let mut lines = BufReader::new(stream.try_clone().unwrap())
+                .lines()
+                .map(Result::unwrap);
             let mut seen = vec![lines.next().unwrap()];
             for answer in answers {
                 let request = lines.next().unwrap();
                 let id = serde_json::from_str::<Value>(&request).unwrap()["id"].to_string();
                 seen.push(request);
                 for line in answer {
-                    stream.write_all(line.replace("ID", &id).as_bytes()).unwrap();
+                    stream
+                        .write_all(line.replace("ID", &id).as_bytes())
+                        .unwrap();
                     stream.write_all(b"\n").unwrap();
                 }
             }
@@ -663,7 +727,9 @@ mod tests {
 
     #[test]
     fn says_hello_then_requests_with_what_the_protocol_demands() {
-        let (_dir, socket, daemon) = daemon(vec![vec![r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#]]);
+        let (_dir, socket, daemon) = daemon(vec![vec![
+            r#"{"jsonrpc":"2.0","id":ID,"result":{"n":1e400}}"#,
+        ]]);
         let mut connection = DaemonConnection::open(&socket.clone().into(), true).unwrap();
         let result = connection.request("tools/list", &json!({})).unwrap();
         assert_eq!(result.get(), r#"{"n":1e400}"#);
@@ -674,7 +740,9 @@ mod tests {
             request["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"],
             PROTOCOL_VERSION
         );
-        assert!(request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].is_object());
+        assert!(
+            request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].is_object()
+        );
     }
 
     #[test]
@@ -722,7 +790,9 @@ mod tests {
         ]);
         let mut connection = DaemonConnection::open(&socket.clone().into(), false).unwrap();
         let mut next = || connection.request("m", &json!({})).unwrap_err();
-        assert!(matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool"));
+        assert!(
+            matches!(next(), RequestError::Refused { code: -32602, message } if message == "no such tool")
+        );
         assert!(matches!(next(), RequestError::InputRequired));
         assert!(matches!(next(), RequestError::Unreadable { .. }));
         assert!(matches!(next(), RequestError::Unreadable { .. }));
@@ -760,7 +830,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = DaemonConnection::open(&dir.path().join("none").into(), false).unwrap_err();
         assert!(error.to_string().contains("is not running"), "{error}");
-        assert!(error.to_string().contains(start_command(&error.socket)), "{error}");
+        assert!(
+            error.to_string().contains(start_command(&error.socket)),
+            "{error}"
+        );
         let denied = Unavailable {
             source: io::ErrorKind::PermissionDenied.into(),
             ..error

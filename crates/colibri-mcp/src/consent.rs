@@ -80,8 +80,15 @@ impl ConsentFile {
                 _ => Ok(()),
             };
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        atomic_file::replace(path, &format!("{}\n", serde_json::to_string_pretty(self)?), 0o600)
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(directory)?;
+        atomic_file::replace(
+            path,
+            &format!("{}\n", serde_json::to_string_pretty(self)?),
+            0o600,
+        )
     }
 }
 

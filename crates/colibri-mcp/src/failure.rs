@@ -104,17 +104,25 @@ impl CommandError {
             CommandError::Request(RequestError::Refused { .. }) | CommandError::Data(_) => 65,
             CommandError::File { source, .. }
             | CommandError::Proof(ProofError::Io(source))
-            | CommandError::Tiles(TilesError::File { error: source, .. } | TilesError::Trail(ProofError::Io(source)))
-            | CommandError::Cosign(CosignError::File { error: source, .. }) => match source.kind() {
-                io::ErrorKind::NotFound => 66,
-                io::ErrorKind::PermissionDenied => 77,
-                // It was read, and is not what it should be: no text, another format.
-                io::ErrorKind::InvalidData => 65,
-                _ => 74,
-            },
+            | CommandError::Tiles(
+                TilesError::File { error: source, .. } | TilesError::Trail(ProofError::Io(source)),
+            )
+            | CommandError::Cosign(CosignError::File { error: source, .. }) => {
+                match source.kind() {
+                    io::ErrorKind::NotFound => 66,
+                    io::ErrorKind::PermissionDenied => 77,
+                    // It was read, and is not what it should be: no text, another format.
+                    io::ErrorKind::InvalidData => 65,
+                    _ => 74,
+                }
+            }
             CommandError::Proof(ProofError::NoAnchor) => Self::USAGE,
-            CommandError::Proof(ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_)) => 65,
-            CommandError::Proof(ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_)) => 1,
+            CommandError::Proof(
+                ProofError::NoRecord(_) | ProofError::NotSealed(_) | ProofError::Form(_),
+            ) => 65,
+            CommandError::Proof(
+                ProofError::Damaged { .. } | ProofError::Root(_) | ProofError::Checkpoint(_),
+            ) => 1,
             CommandError::Tiles(TilesError::Busy(_)) => 74,
             CommandError::Tiles(
                 TilesError::OtherLog { .. }
@@ -134,7 +142,11 @@ impl CommandError {
             CommandError::Request(RequestError::Unreadable { .. }) | CommandError::Machine(_) => 70,
             CommandError::StateUnknown(why) => why.exit_code(),
             CommandError::Output(_) => 74,
-            CommandError::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 77,
+            CommandError::Metrics { source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                77
+            }
             CommandError::Metrics { .. } => Self::UNAVAILABLE,
         }
     }
@@ -145,7 +157,9 @@ pub(crate) fn finish(outcome: Result<ExitCode, CommandError>) -> ExitCode {
     match outcome {
         Ok(code) => code,
         // `colibri-mcp tools | head` is no failure.
-        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
         Err(failure) => {
             if !matches!(failure, CommandError::ToolError) {
                 eprintln!("colibri-mcp: {}", visible_lines(&failure.to_string()));

@@ -51,7 +51,8 @@ impl LineBuffer {
     /// Reads once (again if interrupted) and says what is there now.
     pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<LinePiece<'_>> {
         if self.filled == self.bytes.len() || self.full && self.bytes.len() < BUSY {
-            self.bytes.resize((self.bytes.len() * 2).min(self.limit + 1), 0);
+            self.bytes
+                .resize((self.bytes.len() * 2).min(self.limit + 1), 0);
         }
         let got = loop {
             match from.read(&mut self.bytes[self.filled..]) {
@@ -147,7 +148,9 @@ mod tests {
         loop {
             let length = match buffer.read(&mut from).unwrap() {
                 LinePiece::Lines(piece) => {
-                    seen.extend(each_line(piece).map(|(_, line)| Some(line[..line.len() - 1].to_vec())));
+                    seen.extend(
+                        each_line(piece).map(|(_, line)| Some(line[..line.len() - 1].to_vec())),
+                    );
                     piece.len()
                 }
                 LinePiece::Nothing => 0,

@@ -96,7 +96,8 @@ file; 69 no daemon, or no server; 70, 74, 77, 130: colibri-mcp(1). `colibri-mcp 
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some()) {
+    if let Some((socket, hello)) = plain_bridge(&arguments, |name| std::env::var_os(name).is_some())
+    {
         return bridge::run(DaemonAddress::find(socket), hello);
     }
     match commands::completions::answer(command_line) {
@@ -116,17 +117,26 @@ fn main() -> ExitCode {
         Err(error) => {
             // Help and version are no errors; nothing is left to do if the message itself cannot be written.
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { CommandError::USAGE } else { 0 });
+            return ExitCode::from(if error.use_stderr() {
+                CommandError::USAGE
+            } else {
+                0
+            });
         }
     };
-    let is_for_service = cli.command.as_ref().is_some_and(ClientCommand::is_for_service);
+    let is_for_service = cli
+        .command
+        .as_ref()
+        .is_some_and(ClientCommand::is_for_service);
     let place = match is_for_service {
         true => DaemonAddress::of_service(cli.socket.clone()),
         false => DaemonAddress::find(cli.socket.clone()),
     };
     match cli.command {
         Some(_) if cli.only.is_some() => {
-            eprintln!("colibri-mcp: --only is for the bridge, which has no command: leave one of the two out");
+            eprintln!(
+                "colibri-mcp: --only is for the bridge, which has no command: leave one of the two out"
+            );
             ExitCode::from(CommandError::USAGE)
         }
         Some(command) => {
@@ -148,7 +158,9 @@ fn main() -> ExitCode {
             };
             if wanted.write || wanted.external_call || cli.external_config.is_some() {
                 let socket = place.socket.clone();
-                std::thread::spawn(move || warn(&socket.into(), &wanted, cli.external_config.as_deref()));
+                std::thread::spawn(move || {
+                    warn(&socket.into(), &wanted, cli.external_config.as_deref())
+                });
             }
             let hello = Hello {
                 read_only: cli.read_only,
@@ -161,7 +173,10 @@ fn main() -> ExitCode {
 
 /// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them by the dozen, and the
 /// parser of all commands is half of what one keeps in memory. `None`: it is for that parser.
-fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option<(Option<PathBuf>, Hello)> {
+fn plain_bridge(
+    arguments: &[OsString],
+    is_set: impl Fn(&str) -> bool,
+) -> Option<(Option<PathBuf>, Hello)> {
     if [
         "COLIBRI_MCP_WRITE",
         "COLIBRI_MCP_EXTERNAL_CALL",
@@ -179,7 +194,10 @@ fn plain_bridge(arguments: &[OsString], is_set: impl Fn(&str) -> bool) -> Option
             "--socket" if socket.is_none() => {
                 let path = words.next().filter(|path| !path.is_empty())?;
                 // A word with a hyphen may be a flag: which, the parser knows.
-                socket = path.to_str().filter(|path| !path.starts_with('-')).map(PathBuf::from);
+                socket = path
+                    .to_str()
+                    .filter(|path| !path.starts_with('-'))
+                    .map(PathBuf::from);
                 socket.as_ref()?;
             }
             "--read-only" if !hello.read_only => hello.read_only = true,
@@ -195,7 +213,8 @@ fn warn(place: &DaemonAddress, wanted: &OpenGates, registry: Option<&Path>) {
     let Ok(mut connection) = DaemonConnection::open(place, false) else {
         return;
     };
-    let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({})) else {
+    let Ok((status, _)) = connection.own_tool::<Status>("colibri_status", &serde_json::json!({}))
+    else {
         return;
     };
     for warning in warnings(&status.daemon, wanted, registry) {
@@ -204,17 +223,26 @@ fn warn(place: &DaemonAddress, wanted: &OpenGates, registry: Option<&Path>) {
 }
 
 fn warnings(daemon: &DaemonFacts, wanted: &OpenGates, registry: Option<&Path>) -> Vec<String> {
-    let closed =
-        |what, how| format!("the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}");
+    let closed = |what, how| {
+        format!(
+            "the daemon's {what} gate is closed: it opens when colibri-mcpd is started with {how}"
+        )
+    };
     let mut warnings = Vec::new();
     if wanted.write && !daemon.gates.write {
         warnings.push(match daemon.private {
-            true => "the write gate of your own daemon is closed: colibri-mcp tasks enable opens it".to_owned(),
+            true => {
+                "the write gate of your own daemon is closed: colibri-mcp tasks enable opens it"
+                    .to_owned()
+            }
             false => closed("write", "--write (COLIBRI_MCP_WRITE=1)"),
         });
     }
     if wanted.external_call && !daemon.gates.external_call {
-        warnings.push(closed("external-call", "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)"));
+        warnings.push(closed(
+            "external-call",
+            "--external-call (COLIBRI_MCP_EXTERNAL_CALL=1)",
+        ));
     }
     let theirs = Path::new(&daemon.registry.path);
     let same = |path: &Path| {
@@ -268,7 +296,12 @@ mod tests {
 
     #[test]
     fn a_flag_that_a_command_does_not_use_is_not_in_its_help() {
-        let help = |words: &[&str]| command_line().try_get_matches_from(words).unwrap_err().to_string();
+        let help = |words: &[&str]| {
+            command_line()
+                .try_get_matches_from(words)
+                .unwrap_err()
+                .to_string()
+        };
         let completions = help(&["colibri-mcp", "completions", "--help"]);
         assert!(
             !completions.contains("--socket") && !completions.contains("--json"),
@@ -296,7 +329,10 @@ mod tests {
         let mut plain = 0;
         for number in 0..9_usize.pow(3) {
             let chosen = [number % 9, number / 9 % 9, number / 81];
-            let words: Vec<&str> = chosen.iter().filter_map(|at| words.get(*at).copied()).collect();
+            let words: Vec<&str> = chosen
+                .iter()
+                .filter_map(|at| words.get(*at).copied())
+                .collect();
             let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
             if let Some(read) = plain_bridge(&arguments, |_| false) {
                 let cli = Cli::try_parse_from(["colibri-mcp"].iter().chain(&words)).unwrap();
@@ -308,7 +344,10 @@ mod tests {
                 assert_eq!((cli.socket, hello), read, "{words:?}");
                 plain += 1;
             }
-            assert_eq!(plain_bridge(&arguments, |name| name == "COLIBRI_MCP_WRITE"), None);
+            assert_eq!(
+                plain_bridge(&arguments, |name| name == "COLIBRI_MCP_WRITE"),
+                None
+            );
         }
         assert!(plain > 5, "{plain}");
     }

@@ -84,7 +84,8 @@ impl PriceList {
     pub(crate) fn read(path: &Path) -> Result<Option<PriceList>, PricesError> {
         let file = path.display().to_string();
         let mut text = Vec::new();
-        let read = open_regular(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut text));
+        let read = open_regular(path)
+            .and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_end(&mut text));
         match read {
             Ok(_) => Ok(Some(PriceList::parse(&text, &file)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -94,7 +95,9 @@ impl PriceList {
 
     fn parse(text: &[u8], file: &str) -> Result<PriceList, DocumentError> {
         let document = Document::parse(text, file)?;
-        let object = document.root().object(&["about", "currency", "date", "models"])?;
+        let object = document
+            .root()
+            .object(&["about", "currency", "date", "models"])?;
         object.read("about", |about| about.string().map(drop))?;
         let currency = object.need("currency")?;
         let name = currency.text()?;
@@ -106,13 +109,21 @@ impl PriceList {
         Ok(PriceList {
             currency: name.to_owned(),
             date: day.map_err(|why| date.error(why.to_string()))?,
-            models: (object.need("models")?.array()?.iter().map(ModelPrices::parse)).collect::<Result<_, _>>()?,
+            models: (object
+                .need("models")?
+                .array()?
+                .iter()
+                .map(ModelPrices::parse))
+            .collect::<Result<_, _>>()?,
         })
     }
 
     /// The price of a model's tokens. `None`: the list does not say.
     pub(crate) fn price(&self, model: &str, cost: &CostSum) -> Option<Amount> {
-        let prices = self.models.iter().find(|prices| prices.model.matches(model))?;
+        let prices = self
+            .models
+            .iter()
+            .find(|prices| prices.model.matches(model))?;
         let parts = [
             (cost.tokens_fresh(), Some(prices.input)),
             (cost.tokens_cached, prices.cached_input),
@@ -147,10 +158,13 @@ impl ModelPrices {
 fn parse_price(value: &ValueCursor<'_>) -> Result<u64, DocumentError> {
     let text = std::str::from_utf8(value.raw()).unwrap_or_default();
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
-    let is_number = |digits: &str, most| digits.len() <= most && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number = |digits: &str, most| {
+        digits.len() <= most && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
     let digits = format!("{whole}{decimals:0<DECIMALS$}");
     let price = digits.parse().ok();
-    let price = price.filter(|_| !whole.is_empty() && is_number(whole, DIGITS) && is_number(decimals, DECIMALS));
+    let price = price
+        .filter(|_| !whole.is_empty() && is_number(whole, DIGITS) && is_number(decimals, DECIMALS));
     price.ok_or_else(|| {
         let why =
             format!("must be the price of a million tokens: a number such as 1.25, with {DECIMALS} decimals at most");
@@ -237,10 +251,15 @@ mod tests {
             .price("big-1", &cost(1_000_000, 2_000_000, 100_000, 10_000))
             .unwrap();
         // 3 + 0.6 + 0.375 + 0.15
-        assert_eq!((amount.to_string().as_str(), amount.to_number()), ("4.1250", 4.125));
+        assert_eq!(
+            (amount.to_string().as_str(), amount.to_number()),
+            ("4.1250", 4.125)
+        );
         assert_eq!(shown("small", cost(1, 0, 0, 9)).unwrap(), "<0.0001");
         assert_eq!(shown("small", cost(0, 0, 0, 9)).unwrap(), "0.0000");
-        let most = list.price("big-1", &cost(u64::MAX, 0, 0, u64::MAX)).unwrap();
+        let most = list
+            .price("big-1", &cost(u64::MAX, 0, 0, u64::MAX))
+            .unwrap();
         assert_eq!(most.to_string(), "332041393326771.9291");
     }
 
@@ -259,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_place_and_without_its_value() {
-        let with = |from: &str, to: &str| parse(&LIST.replacen(from, to, 1)).unwrap_err().to_string();
+        let with =
+            |from: &str, to: &str| parse(&LIST.replacen(from, to, 1)).unwrap_err().to_string();
         for (from, to, expected) in [
             (
                 "\"USD\"",
@@ -287,19 +307,30 @@ mod tests {
                 "prices.json:2:77: models[0].cache_write: must be the price",
             ),
             ("3.75", "1e3", "models[0].cache_write: must be the price"),
-            ("3.75", "1000000000", "models[0].cache_write: must be the price"),
+            (
+                "3.75",
+                "1000000000",
+                "models[0].cache_write: must be the price",
+            ),
             ("\"big-*\"", "\"\"", "models[0].model: must name a model"),
             (
                 "output",
                 "ouput",
                 "prices.json:2:83: models[0].ouput: unknown key; did you mean \"output\"?",
             ),
-            ("\"input\": 0.000001, ", "", "models[1]: the key \"input\" is missing"),
+            (
+                "\"input\": 0.000001, ",
+                "",
+                "models[1]: the key \"input\" is missing",
+            ),
             ("] }", "]", "prices.json:3:"),
         ] {
             let message = with(from, to);
             assert!(message.contains(expected), "{message}");
-            assert!(!message.contains("yesterday") && !message.contains("1e3"), "{message}");
+            assert!(
+                !message.contains("yesterday") && !message.contains("1e3"),
+                "{message}"
+            );
         }
     }
 
@@ -319,6 +350,9 @@ mod tests {
                 .is_none()
         );
         let error = PriceList::read(directory.path()).unwrap_err().to_string();
-        assert!(error.starts_with(&directory.path().display().to_string()), "{error}");
+        assert!(
+            error.starts_with(&directory.path().display().to_string()),
+            "{error}"
+        );
     }
 }

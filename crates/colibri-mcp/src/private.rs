@@ -63,12 +63,21 @@ pub(crate) const LAUNCH: &str = "private-daemon";
 pub(crate) fn start() -> anyhow::Result<()> {
     let this = own_program()?;
     let mut launch = Command::new(&this);
-    launch.arg(LAUNCH).stdin(Stdio::null()).stderr(Stdio::inherit());
+    launch
+        .arg(LAUNCH)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
     let _step = progress::step("starting your daemon");
-    let launched = launch.output().with_context(|| this.display().to_string())?;
+    let launched = launch
+        .output()
+        .with_context(|| this.display().to_string())?;
     match launched.status.success() {
         true => Ok(()),
-        false => Err(anyhow!(String::from_utf8_lossy(&launched.stdout).trim_end().to_owned())),
+        false => Err(anyhow!(
+            String::from_utf8_lossy(&launched.stdout)
+                .trim_end()
+                .to_owned()
+        )),
     }
 }
 
@@ -174,7 +183,11 @@ fn come_up(daemon: &mut Child, own: &Private, errors: &mut File) -> anyhow::Resu
         let _ = errors
             .seek(SeekFrom::Start(0))
             .and_then(|_| errors.take(8192).read_to_string(&mut text));
-        let lines: String = text.lines().take(MAX_LINES).map(|line| format!("\n  {line}")).collect();
+        let lines: String = text
+            .lines()
+            .take(MAX_LINES)
+            .map(|line| format!("\n  {line}"))
+            .collect();
         bail!(
             "a daemon of your own could not be started: {why}. Its log is {}{lines}",
             own.log.display()
@@ -238,7 +251,9 @@ pub(crate) fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().context("cannot find out where this program is")?;
     let beside = own.parent().map(Path::to_owned);
     let places = beside.into_iter().chain(USUAL.iter().map(PathBuf::from));
-    let found = places.map(|place| place.join(NAME)).find(|path| path.is_file());
+    let found = places
+        .map(|place| place.join(NAME))
+        .find(|path| path.is_file());
     found.with_context(|| {
         format!(
             "there is no {NAME} beside {} nor in {}",
@@ -259,7 +274,9 @@ fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString
 
 /// The time after its last client at which a daemon ends that was started with this variable, in words.
 fn patience(end_idle: Option<&str>) -> String {
-    let seconds = end_idle.and_then(|seconds| seconds.parse().ok()).unwrap_or(END_IDLE_S);
+    let seconds = end_idle
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(END_IDLE_S);
     match seconds.is_multiple_of(60) {
         true => counted(seconds / 60, "minute"),
         false => counted(seconds, "second"),

@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use crate::failure::CommandError;
 use crate::records::at;
 use colibri_text::{counted, hex, json};
-use colibri_trail::{TilesReport, Verifier, check_proof, cosign, directory, prove, prove_growth, write_tiles};
+use colibri_trail::{
+    TilesReport, Verifier, check_proof, cosign, directory, prove, prove_growth, write_tiles,
+};
 
 /// Longest proof that is read, bytes.
 const MAX_PROOF: u64 = 256 << 20;
@@ -43,7 +45,12 @@ pub(crate) fn print_tiles(
     };
     let TilesReport { before, records } = write_tiles(&directory(state_dir), dir, key, entries)?;
     let new = counted(records - before, "new one");
-    writeln!(out, "{}: {}, {new}", dir.display(), counted(records, "record"))?;
+    writeln!(
+        out,
+        "{}: {}, {new}",
+        dir.display(),
+        counted(records, "record")
+    )?;
     Ok(())
 }
 
@@ -117,7 +124,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, b"\xff").unwrap();
-        let proof = print_check_proof(&file, Some(&"0".repeat(64)), None, &mut Vec::new()).unwrap_err();
+        let proof =
+            print_check_proof(&file, Some(&"0".repeat(64)), None, &mut Vec::new()).unwrap_err();
         assert_eq!(proof.exit_code(), 65);
     }
 }

@@ -15,10 +15,11 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::{brief, counted, visible};
 use colibri_trail::{
-    CosignedCheckpoint, Extent, NoteError, RecordFields, RecordFilter, RecordView, Report, SegmentName, Stats,
-    TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey, WitnessedHeads, cosigned_by_hosts, directory,
-    drop_segments, last_seal, note_path, open_regular, sealed_segments, show, stats, verifier_path, verify,
-    witness_directory, witnessed_hosts,
+    CosignedCheckpoint, Extent, NoteError, RecordFields, RecordFilter, RecordView, Report,
+    SegmentName, Stats, TrailCosignature, TrailWitness, Verifier, Voucher, WitnessKey,
+    WitnessedHeads, cosigned_by_hosts, directory, drop_segments, last_seal, note_path,
+    open_regular, sealed_segments, show, stats, verifier_path, verify, witness_directory,
+    witnessed_hosts,
 };
 
 /// Longest file of keys or of a checkpoint that is read, bytes.
@@ -86,7 +87,11 @@ pub(crate) struct NamedWitnesses<'a> {
 
 impl NamedWitnesses<'_> {
     /// The cosigned checkpoints.
-    fn read_cosigned(&self, state_dir: &Path, log: Option<&Verifier>) -> Result<Vec<CosignedCheckpoint>, CommandError> {
+    fn read_cosigned(
+        &self,
+        state_dir: &Path,
+        log: Option<&Verifier>,
+    ) -> Result<Vec<CosignedCheckpoint>, CommandError> {
         if self.keys.is_empty() {
             return match self.cosigned {
                 [] => Ok(Vec::new()),
@@ -105,7 +110,9 @@ impl NamedWitnesses<'_> {
             let text = read_text(path, File::open(path))?;
             for line in text.lines().filter(|line| !line.trim().is_empty()) {
                 let key = line.parse();
-                keys.push(key.map_err(|error: NoteError| CommandError::Data(format!("{}: {error}", path.display())))?);
+                keys.push(key.map_err(|error: NoteError| {
+                    CommandError::Data(format!("{}: {error}", path.display()))
+                })?);
             }
         }
         let beside = state_dir.join("trail.cosigned");
@@ -120,7 +127,10 @@ impl NamedWitnesses<'_> {
         let mut found = Vec::new();
         for (path, opened) in own.into_iter().chain(by_hosts).chain(named) {
             let opened = CosignedCheckpoint::open(&read_text(path, opened)?, log, &keys);
-            found.push(opened.map_err(|error| CommandError::Data(format!("{}: {error}", path.display())))?);
+            found.push(
+                opened
+                    .map_err(|error| CommandError::Data(format!("{}: {error}", path.display())))?,
+            );
         }
         found.sort_by_key(|checkpoint| checkpoint.records);
         Ok(found)
@@ -140,7 +150,9 @@ pub(crate) fn report(
 ) -> Result<Report, CommandError> {
     // Log and note before the trail: what a running daemon adds between the two is in the trail already.
     let mut heads = match witnesses.log {
-        Some(path) if path == Path::new("-") => WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?,
+        Some(path) if path == Path::new("-") => {
+            WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?
+        }
         Some(path) => {
             let log = BufReader::new(File::open(path).map_err(at(path))?);
             WitnessedHeads::read(log, key).map_err(at(path))?
@@ -231,11 +243,22 @@ fn print_report(
     writeln!(out, "trail {}: {verdict}", dir.display())?;
     for fault in &report.faults {
         let segment = fault.segment.as_deref().unwrap_or("the whole trail");
-        let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
-        writeln!(out, "  {segment}{line}: {}: {}", fault.kind, visible(&fault.what))?;
+        let line = fault
+            .line
+            .map_or_else(String::new, |line| format!(" line {line}"));
+        writeln!(
+            out,
+            "  {segment}{line}: {}: {}",
+            fault.kind,
+            visible(&fault.what)
+        )?;
     }
     if report.fault_count > report.faults.len() as u64 {
-        writeln!(out, "  and {} more", report.fault_count - report.faults.len() as u64)?;
+        writeln!(
+            out,
+            "  and {} more",
+            report.fault_count - report.faults.len() as u64
+        )?;
     }
     for note in &report.notes {
         writeln!(out, "  note: {}", visible(note))?;
@@ -257,18 +280,34 @@ fn print_report(
         writeln!(out, "root         {root}")?;
     }
     match key {
-        Some(key) => writeln!(out, "checkpoints  {} signed by\n             {key}", report.checkpoints)?,
+        Some(key) => writeln!(
+            out,
+            "checkpoints  {} signed by\n             {key}",
+            report.checkpoints
+        )?,
         None => writeln!(out, "checkpoints  signatures not checked: no key given")?,
     }
-    for TrailCosignature { witness, records, time } in &report.cosigned_by {
+    for TrailCosignature {
+        witness,
+        records,
+        time,
+    } in &report.cosigned_by
+    {
         let time = colibri_trail::utc(SystemTime::UNIX_EPOCH + Duration::from_secs(*time));
-        writeln!(out, "cosigned     {records} records by {} at {time}", visible(witness))?;
+        writeln!(
+            out,
+            "cosigned     {records} records by {} at {time}",
+            visible(witness)
+        )?;
     }
     if report.promised_records > 0 {
         let agreeing = match (report.witnessed_heads, report.cosigned_by.len() as u64) {
             (heads, 0) => format!("{heads} witnessed heads agree"),
             (0, cosigned) => counted(cosigned, "cosignature"),
-            (heads, cosigned) => format!("{heads} witnessed heads and {} agree", counted(cosigned, "cosignature")),
+            (heads, cosigned) => format!(
+                "{heads} witnessed heads and {} agree",
+                counted(cosigned, "cosignature")
+            ),
         };
         writeln!(
             out,
@@ -276,7 +315,10 @@ fn print_report(
             report.promised_records - 1,
         )
     } else if witnessed {
-        writeln!(out, "promise      none: no head in that log agrees with this trail")
+        writeln!(
+            out,
+            "promise      none: no head in that log agrees with this trail"
+        )
     } else {
         writeln!(
             out,
@@ -337,7 +379,13 @@ pub(crate) fn print_show(
             }
             return ControlFlow::Continue(());
         }
-        match writeln!(out, "{line}").and_then(|()| if follow.is_some() { out.flush() } else { Ok(()) }) {
+        match writeln!(out, "{line}").and_then(|()| {
+            if follow.is_some() {
+                out.flush()
+            } else {
+                Ok(())
+            }
+        }) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);
@@ -376,7 +424,11 @@ fn check_server(dir: &Path, filter: &RecordFilter) -> Result<(), CommandError> {
         return Ok(());
     };
     let all = stats(dir, &RecordFilter::default()).map_err(at(dir))?;
-    let mut known: Vec<String> = all.rows.keys().map(|(server, _)| server.to_string()).collect();
+    let mut known: Vec<String> = all
+        .rows
+        .keys()
+        .map(|(server, _)| server.to_string())
+        .collect();
     known.dedup();
     if known.contains(server) {
         return Ok(());
@@ -403,17 +455,22 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
         latency_ms,
         ..
     } = &record.fields;
-    let user = record
-        .uid
-        .map_or("-", |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)));
+    let user = record.uid.map_or("-", |uid| {
+        users.entry(uid).or_insert_with(|| terminal::user(uid))
+    });
     let client = record.client.as_ref().map_or("-".to_owned(), |client| {
-        brief(format!("{} {}", client.name, client.version).trim_end(), CLIENT - 1)
+        brief(
+            format!("{} {}", client.name, client.version).trim_end(),
+            CLIENT - 1,
+        )
     });
     let who = format!("{user:>8}  {client:<CLIENT$} ");
     let what = match record.kind.as_str() {
         "enter" => {
             let through = record.through.as_ref().map_or(String::new(), |agent| {
-                let whose = agent.for_uid.map(|uid| format!(" for {}", terminal::user(uid)));
+                let whose = agent
+                    .for_uid
+                    .map(|uid| format!(" for {}", terminal::user(uid)));
                 format!(
                     "  by agent {} {}{}",
                     agent.agent,
@@ -421,7 +478,9 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
                     whose.unwrap_or_default()
                 )
             });
-            let task = record.task.map_or(String::new(), |task| format!("  for task {task}"));
+            let task = record
+                .task
+                .map_or(String::new(), |task| format!("  for task {task}"));
             let within = record
                 .fields
                 .within
@@ -436,7 +495,9 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
             let class = record.fields.error_class.as_deref();
             let error = class.map_or_else(|| code.to_owned(), |class| format!("{code} ({class})"));
             let attempt = record.fields.attempt_number;
-            format!("{who}{integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}")
+            format!(
+                "{who}{integration_id} {operation}  {result} {latency_ms:.1} ms, attempt {attempt} {error}"
+            )
         }
         "event" => {
             let more = terminal::details(&record.fields.details);
@@ -495,7 +556,13 @@ fn stats_json(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
 fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     const NAME: usize = 24;
     const BAR: u64 = 10;
-    let most = stats.rows.values().map(|row| row.calls).max().unwrap_or(0).max(1);
+    let most = stats
+        .rows
+        .values()
+        .map(|row| row.calls)
+        .max()
+        .unwrap_or(0)
+        .max(1);
     let mut rows: Vec<_> = stats.rows.iter().collect();
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.calls));
     // Together 79 columns: a terminal of 80 does not wrap.
@@ -522,7 +589,8 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
         let quantile = |q| row.quantile_ms(q).map_or_else(|| "-".to_owned(), ms);
         let (p50, p99, max) = (quantile(0.5), quantile(0.99), ms(row.max_ms));
         let (calls, errors) = (row.calls, row.errors);
-        let line = format!("{name:<NAME$} {calls:>8} {errors:>6} {p50:>7} {p99:>7} {max:>7}  {bar}");
+        let line =
+            format!("{name:<NAME$} {calls:>8} {errors:>6} {p50:>7} {p99:>7} {max:>7}  {bar}");
         writeln!(out, "{}", line.trim_end())?;
     }
     Ok(())
@@ -544,7 +612,12 @@ pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Comm
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.
-pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) fn export(
+    dir: &Path,
+    name: &str,
+    seal: bool,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
     let unknown = || {
         CommandError::Data(format!(
             "{name:?} is not the name of a complete segment; `colibri-mcp trail segments` lists them"
@@ -556,7 +629,11 @@ pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) ->
     }
     let path = segment.path(dir);
     if seal {
-        out.write_all(&last_seal(dir, segment).map_err(at(&path))?.ok_or_else(unknown)?)?;
+        out.write_all(
+            &last_seal(dir, segment)
+                .map_err(at(&path))?
+                .ok_or_else(unknown)?,
+        )?;
     } else {
         io::copy(&mut open_regular(&path).map_err(at(&path))?, out)?;
     }
@@ -569,7 +646,11 @@ pub(crate) fn export(dir: &Path, name: &str, seal: bool, out: &mut dyn Write) ->
 ///
 /// # Errors
 /// Where a segment cannot be read or removed.
-pub(crate) fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) -> Result<(), CommandError> {
+pub(crate) fn print_drop(
+    state_dir: &Path,
+    keep_days: u32,
+    out: &mut dyn Write,
+) -> Result<(), CommandError> {
     let dir = directory(state_dir);
     let keep = Duration::from_secs(u64::from(keep_days) * 86_400);
     let dropped = drop_segments(&dir, keep, SystemTime::now()).map_err(at(&dir))?;
@@ -577,7 +658,12 @@ pub(crate) fn print_drop(state_dir: &Path, keep_days: u32, out: &mut dyn Write) 
         writeln!(out, "dropped {name}, kept its seal")?;
     }
     if !dropped.segments.is_empty() {
-        writeln!(out, "{} segments, {} KiB", dropped.segments.len(), dropped.bytes / 1024)?;
+        writeln!(
+            out,
+            "{} segments, {} KiB",
+            dropped.segments.len(),
+            dropped.bytes / 1024
+        )?;
     }
     Ok(())
 }
@@ -589,8 +675,8 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
-        TrailRecord, Witness,
+        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Trail,
+        TrailHead, TrailOptions, TrailRecord, Witness,
     };
 
     struct Log(PathBuf);
@@ -682,7 +768,9 @@ mod tests {
         print(&mut out);
         let text = String::from_utf8(out).unwrap();
         assert!(
-            !text.chars().any(|c| c != '\n' && colibri_text::is_hidden(c)),
+            !text
+                .chars()
+                .any(|c| c != '\n' && colibri_text::is_hidden(c)),
             "{text:?}"
         );
         text
@@ -717,7 +805,10 @@ mod tests {
         );
         assert!(good.contains(&key.as_ref().unwrap().to_string()), "{good}");
         assert!(run(None, Extent::Whole, false, 0).contains("none without a witness"));
-        assert!(run(None, Extent::Whole, false, 0).contains("vouched by   the daemon's own note (trail.head)"));
+        assert!(
+            run(None, Extent::Whole, false, 0)
+                .contains("vouched by   the daemon's own note (trail.head)")
+        );
         assert!(good.contains("vouched by   the log: "), "{good}");
         let (note, kept) = (note_path(state), state.join("kept"));
         std::fs::rename(&note, &kept).unwrap();
@@ -743,11 +834,14 @@ mod tests {
         );
         let bad = run(Some(&log), Extent::Whole, false, 1);
         assert!(
-            bad.contains("1 fault") && bad.contains(&format!("{last} line")) && bad.contains("truncated"),
+            bad.contains("1 fault")
+                && bad.contains(&format!("{last} line"))
+                && bad.contains("truncated"),
             "{bad}"
         );
         assert!(run(Some(&log), Extent::Archive, false, 0).contains("not archived yet"));
-        let json: serde_json::Value = serde_json::from_str(&run(Some(&log), Extent::Whole, true, 1)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&run(Some(&log), Extent::Whole, true, 1)).unwrap();
         assert_eq!(json["faults"][0]["kind"], "truncated");
     }
 
@@ -758,7 +852,10 @@ mod tests {
         let lines = text(|out| {
             print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
-        assert!(lines.contains("start count=2 file=x\\u{1b}[2J\\u{202e}"), "{lines}");
+        assert!(
+            lines.contains("start count=2 file=x\\u{1b}[2J\\u{202e}"),
+            "{lines}"
+        );
         assert!(lines.contains("FAIL 4.0 ms, attempt 1 TIMEOUT"), "{lines}");
         let json = text(|out| {
             print_show(&segments, &RecordFilter::default(), None, None, true, out).unwrap();
@@ -794,10 +891,15 @@ mod tests {
             print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
         assert!(
-            lines.contains("git push tools/call  by agent co\\u{1b}der 0123456789abcdef for 4000000002"),
+            lines.contains(
+                "git push tools/call  by agent co\\u{1b}der 0123456789abcdef for 4000000002"
+            ),
             "{lines}"
         );
-        assert!(lines.contains("  co\\u{1b}dex  2 9.9.9.9.9… git push"), "{lines}");
+        assert!(
+            lines.contains("  co\\u{1b}dex  2 9.9.9.9.9… git push"),
+            "{lines}"
+        );
     }
 
     #[test]
@@ -822,8 +924,12 @@ mod tests {
     fn stats_fit_a_terminal() {
         let dir = trail();
         let segments = directory(dir.path());
-        let table = text(|out| print_stats(&segments, &RecordFilter::default(), false, out).unwrap());
-        assert!(table.lines().all(|line| line.chars().count() < 80), "{table}");
+        let table =
+            text(|out| print_stats(&segments, &RecordFilter::default(), false, out).unwrap());
+        assert!(
+            table.lines().all(|line| line.chars().count() < 80),
+            "{table}"
+        );
         let row = table.lines().nth(1).unwrap();
         assert!(
             row.starts_with("github create_issue") && row.ends_with("##########"),
@@ -831,7 +937,10 @@ mod tests {
         );
         let json = text(|out| print_stats(&segments, &RecordFilter::default(), true, out).unwrap());
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-        assert_eq!((&json[0]["calls"], &json[1]["errors"]), (&8.into(), &1.into()));
+        assert_eq!(
+            (&json[0]["calls"], &json[1]["errors"]),
+            (&8.into(), &1.into())
+        );
     }
 
     #[test]
@@ -843,11 +952,16 @@ mod tests {
                 format!("{}{end}", "a_very_long_name_of_a_tool_".repeat(2)),
             )
         };
-        let rows = [(name("one"), row()), (name("two"), row())].into_iter().collect();
+        let rows = [(name("one"), row()), (name("two"), row())]
+            .into_iter()
+            .collect();
         let mut table = Vec::new();
         stats_table(&Stats { rows }, &mut table).unwrap();
         let table = String::from_utf8(table).unwrap();
-        assert!(table.contains("tool_one\n") && table.contains("tool_two\n"), "{table}");
+        assert!(
+            table.contains("tool_one\n") && table.contains("tool_two\n"),
+            "{table}"
+        );
     }
 
     #[test]
@@ -858,9 +972,20 @@ mod tests {
             print_show(&segments, &RecordFilter::default(), None, None, false, out).unwrap();
         });
         let mut out = Vec::new();
-        let left_out = print_show(&segments, &RecordFilter::default(), Some(3), None, false, &mut out).unwrap();
+        let left_out = print_show(
+            &segments,
+            &RecordFilter::default(),
+            Some(3),
+            None,
+            false,
+            &mut out,
+        )
+        .unwrap();
         let last = String::from_utf8(out).unwrap();
-        assert_eq!((last.lines().count(), left_out), (3, all.lines().count() as u64 - 3));
+        assert_eq!(
+            (last.lines().count(), left_out),
+            (3, all.lines().count() as u64 - 3)
+        );
         assert!(all.ends_with(&last), "{all}{last}");
     }
 
@@ -882,18 +1007,35 @@ mod tests {
             ..RecordFilter::default()
         };
         for said in [
-            print_show(&segments, &filter("nothere"), None, None, false, &mut Vec::new()).map(|_| ()),
+            print_show(
+                &segments,
+                &filter("nothere"),
+                None,
+                None,
+                false,
+                &mut Vec::new(),
+            )
+            .map(|_| ()),
             print_stats(&segments, &filter("nothere"), false, &mut Vec::new()),
         ] {
             let said = said.unwrap_err();
             assert!(
-                said.to_string().contains("\"nothere\"; it has calls of: github"),
+                said.to_string()
+                    .contains("\"nothere\"; it has calls of: github"),
                 "{said}"
             );
             assert_eq!(said.exit_code(), 65);
         }
         assert_eq!(
-            print_show(&segments, &filter("github"), None, None, false, &mut Vec::new()).unwrap(),
+            print_show(
+                &segments,
+                &filter("github"),
+                None,
+                None,
+                false,
+                &mut Vec::new()
+            )
+            .unwrap(),
             0
         );
     }
@@ -928,7 +1070,15 @@ mod tests {
         let log = dir.path().join("log");
         let said = text(|out| {
             assert_eq!(
-                print_verify(dir.path(), Some(&archive), &of(Some(&log)), key.as_ref(), false, out).unwrap(),
+                print_verify(
+                    dir.path(),
+                    Some(&archive),
+                    &of(Some(&log)),
+                    key.as_ref(),
+                    false,
+                    out
+                )
+                .unwrap(),
                 0
             );
         });

@@ -54,7 +54,8 @@ pub(crate) fn explains(kind: io::ErrorKind) -> Option<&'static str> {
 fn explained(kind: io::ErrorKind, is_set: impl Fn(&str) -> bool) -> Option<&'static str> {
     use io::ErrorKind::{NotFound, Other, PermissionDenied, ReadOnlyFilesystem};
     let agent = around(is_set)?;
-    let is_why = matches!(kind, PermissionDenied | ReadOnlyFilesystem | Other) || agent.hides && kind == NotFound;
+    let is_why = matches!(kind, PermissionDenied | ReadOnlyFilesystem | Other)
+        || agent.hides && kind == NotFound;
     is_why.then_some(agent.said)
 }
 
@@ -83,7 +84,10 @@ mod tests {
     fn a_socket_that_is_not_there_is_a_sandboxs_doing_only_where_it_hides_files() {
         let said = |kind, set: &str| explained(kind, |name| name == set).is_some();
         assert!(said(io::ErrorKind::NotFound, "SANDBOX"));
-        assert!(!said(io::ErrorKind::NotFound, "CODEX_SANDBOX_NETWORK_DISABLED"));
+        assert!(!said(
+            io::ErrorKind::NotFound,
+            "CODEX_SANDBOX_NETWORK_DISABLED"
+        ));
         assert!(said(io::ErrorKind::PermissionDenied, "SANDBOX_RUNTIME"));
         assert!(!said(io::ErrorKind::ConnectionRefused, "SANDBOX"));
         assert!(!said(io::ErrorKind::PermissionDenied, "NOTHING"));

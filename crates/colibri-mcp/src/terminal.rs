@@ -151,7 +151,9 @@ pub(crate) fn arrow() -> &'static str {
 
 fn mark_in(variable: impl Fn(&str) -> Option<String>) -> &'static str {
     // The order of setlocale(3).
-    let named = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable);
+    let named = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(variable);
     let locale = named
         .into_iter()
         .find(|value| !value.is_empty())
@@ -178,7 +180,11 @@ pub(crate) fn duration(seconds: u64) -> String {
 pub(crate) fn clock(ms: u64) -> String {
     let day = ms % 86_400_000;
     let (hours, minutes) = (day / 3_600_000, day / 60_000 % 60);
-    format!("{hours:02}:{minutes:02}:{:02}.{:03}Z", day / 1000 % 60, day % 1000)
+    format!(
+        "{hours:02}:{minutes:02}:{:02}.{:03}Z",
+        day / 1000 % 60,
+        day % 1000
+    )
 }
 
 /// For how long it is so since that many milliseconds since the epoch, by this machine's clock.
@@ -212,16 +218,27 @@ mod tests {
         ]);
         table.row(&[("x\x1b]0;title\x07", Style::Bad), ("", Style::Odd)]);
         let text = table.text_in(80);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
         assert!(!text.contains('\x1b'));
-        assert!(text.starts_with(" NAME") || text.starts_with("NAME"), "{text}");
+        assert!(
+            text.starts_with(" NAME") || text.starts_with("NAME"),
+            "{text}"
+        );
     }
 
     #[test]
     fn an_id_that_is_copied_into_a_command_stands_on_one_line() {
-        let mut table = TextTable::new(&["instance", "agent", "state", "for", "task", "events", "calls", "tokens"]);
+        let mut table = TextTable::new(&[
+            "instance", "agent", "state", "for", "task", "events", "calls", "tokens",
+        ]);
         table.keep_first_whole();
-        let (state, user) = ("done, ended 12 s ago after 140 min", "somebody-with-a-long-name");
+        let (state, user) = (
+            "done, ended 12 s ago after 140 min",
+            "somebody-with-a-long-name",
+        );
         table.row(
             &[
                 "0123456789abcdef",
@@ -237,7 +254,10 @@ mod tests {
         );
         let text = table.text_in(80);
         assert!(text.contains("0123456789abcdef"), "{text}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
 
     #[test]
@@ -251,14 +271,20 @@ mod tests {
             }
         };
         assert_eq!(mark_in(set(&[("LANG", "en_US.UTF-8")])), "…");
-        assert_eq!(mark_in(set(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")])), "~");
+        assert_eq!(
+            mark_in(set(&[("LANG", "en_US.UTF-8"), ("LC_ALL", "C")])),
+            "~"
+        );
         assert_eq!(mark_in(set(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")])), "…");
         assert_eq!(mark_in(set(&[])), "~");
     }
 
     #[test]
     fn numbers_are_said_as_people_do() {
-        assert_eq!((duration(59).as_str(), duration(7300).as_str()), ("59 s", "2 h"));
+        assert_eq!(
+            (duration(59).as_str(), duration(7300).as_str()),
+            ("59 s", "2 h")
+        );
         assert_eq!(
             (bytes(500_000).as_str(), bytes(16).as_str()),
             ("500,000 bytes", "16 bytes")

@@ -73,13 +73,17 @@ impl ServiceManager {
         let (enabled, running) = match self {
             ServiceManager::Systemd => (enabled_unit(root), UNIT_INVOCATION),
             // A variable may outlive the package.
-            ServiceManager::Rc => (self.installed(root).and_then(|_| enabling_rc_file(root)), RC_PID),
+            ServiceManager::Rc => (
+                self.installed(root).and_then(|_| enabling_rc_file(root)),
+                RC_PID,
+            ),
         };
         if let Some(file) = enabled {
             return Some(ServiceUse::Enabled(file));
         }
         // The socket comes last: whoever may not open it sees by the manager's file that the daemon runs.
-        let runs = is_there(&below(root, running)) || UnixStream::connect(below(root, socket)).is_ok();
+        let runs =
+            is_there(&below(root, running)) || UnixStream::connect(below(root, socket)).is_ok();
         runs.then_some(ServiceUse::Running)
     }
 }
@@ -106,8 +110,12 @@ fn enabled_unit(root: &Path) -> Option<PathBuf> {
     if is_masked(&unit) {
         return None;
     }
-    let directories = UNIT_DIRECTORIES.iter().map(|directory| below(root, directory));
-    let entries = directories.filter_map(|directory| read_dir(directory).ok()).flatten();
+    let directories = UNIT_DIRECTORIES
+        .iter()
+        .map(|directory| below(root, directory));
+    let entries = directories
+        .filter_map(|directory| read_dir(directory).ok())
+        .flatten();
     let targets = entries.flatten().map(|entry| entry.path());
     let has_links = |path: &PathBuf| {
         path.extension()
@@ -120,7 +128,10 @@ fn enabled_unit(root: &Path) -> Option<PathBuf> {
 
 /// True if a unit file is a link to /dev/null or empty, by which systemctl(1) masks one.
 fn is_masked(unit: &Path) -> bool {
-    let is_empty = || unit.metadata().is_ok_and(|facts| facts.is_file() && facts.len() == 0);
+    let is_empty = || {
+        unit.metadata()
+            .is_ok_and(|facts| facts.is_file() && facts.len() == 0)
+    };
     read_link(unit).is_ok_and(|target| target == Path::new("/dev/null")) || is_empty()
 }
 
@@ -212,7 +223,10 @@ mod tests {
         assert_eq!(root.in_use(&LINUX), None);
         root.file(PACKAGED, "[Service]\n");
         assert_eq!(root.in_use(&LINUX), None, "installed, never enabled");
-        assert_eq!(LINUX.manager.installed(root.0.path()), Some(root.path(PACKAGED)));
+        assert_eq!(
+            LINUX.manager.installed(root.0.path()),
+            Some(root.path(PACKAGED))
+        );
         root.link(WANTS, PACKAGED);
         assert_eq!(root.in_use(&LINUX), root.enabled(WANTS));
         root.remove(WANTS);
@@ -231,7 +245,10 @@ mod tests {
             "/etc/systemd/system/colibri-mcpd.service.d/override.conf",
             "[Service]\n",
         );
-        root.link("/etc/systemd/system/multi-user.target.wants/other.service", PACKAGED);
+        root.link(
+            "/etc/systemd/system/multi-user.target.wants/other.service",
+            PACKAGED,
+        );
         assert_eq!(root.in_use(&LINUX), None);
     }
 
@@ -243,7 +260,10 @@ mod tests {
             root.link(WANTS, PACKAGED);
             root.link(mask, "/dev/null");
             assert_eq!(root.in_use(&LINUX), None, "{mask}");
-            assert_eq!(LINUX.manager.installed(root.0.path()), Some(root.path(PACKAGED)));
+            assert_eq!(
+                LINUX.manager.installed(root.0.path()),
+                Some(root.path(PACKAGED))
+            );
             root.remove(mask);
             root.file(mask, "");
             assert_eq!(root.in_use(&LINUX), None, "{mask}");
@@ -268,16 +288,28 @@ mod tests {
         root.file(PACKAGED, "[Service]\n");
         root.link(OWN, "/dev/null");
         root.link(UNIT_INVOCATION, "0123456789abcdef");
-        assert_eq!(root.in_use(&LINUX), Some(ServiceUse::Running), "masked while it ran");
+        assert_eq!(
+            root.in_use(&LINUX),
+            Some(ServiceUse::Running),
+            "masked while it ran"
+        );
         root.remove(UNIT_INVOCATION);
         assert_eq!(root.in_use(&LINUX), None);
         for service in [LINUX, FREEBSD] {
             let root = Root::new();
             let socket = root.path(service.socket);
             let listener = UnixListener::bind(&socket).unwrap();
-            assert_eq!(root.in_use(&service), Some(ServiceUse::Running), "no manager at all");
+            assert_eq!(
+                root.in_use(&service),
+                Some(ServiceUse::Running),
+                "no manager at all"
+            );
             drop(listener);
-            assert_eq!(root.in_use(&service), None, "a killed daemon leaves its socket");
+            assert_eq!(
+                root.in_use(&service),
+                None,
+                "a killed daemon leaves its socket"
+            );
         }
         let root = Root::new();
         root.file(RC_PID, "");
@@ -312,10 +344,19 @@ mod tests {
             ("colibri_mcp_enable=On # since Monday", true),
             ("  export colibri_mcp_enable=1; x=y", true),
             ("colibri_mcp_enable=\"TRUE\"", true),
-            ("colibri_mcp_enable=\"YES\"\ncolibri_mcp_enable=\"NO\"", false),
-            ("colibri_mcp_enable=\"NO\"\ncolibri_mcp_enable=\"YES\"", true),
+            (
+                "colibri_mcp_enable=\"YES\"\ncolibri_mcp_enable=\"NO\"",
+                false,
+            ),
+            (
+                "colibri_mcp_enable=\"NO\"\ncolibri_mcp_enable=\"YES\"",
+                true,
+            ),
             ("#colibri_mcp_enable=\"YES\"", false),
-            ("colibri_mcp_enabled=\"YES\"\nmy_colibri_mcp_enable=\"YES\"", false),
+            (
+                "colibri_mcp_enabled=\"YES\"\nmy_colibri_mcp_enable=\"YES\"",
+                false,
+            ),
             ("colibri_mcp_enable=\"\"", false),
             ("colibri_mcp_enable=", false),
         ] {

@@ -62,7 +62,11 @@ pub const LINUX: SystemService = SystemService {
 };
 
 /// The service of this system.
-pub const SERVICE: SystemService = if cfg!(target_os = "freebsd") { FREEBSD } else { LINUX };
+pub const SERVICE: SystemService = if cfg!(target_os = "freebsd") {
+    FREEBSD
+} else {
+    LINUX
+};
 
 impl SystemService {
     /// The registry.
@@ -103,7 +107,9 @@ impl SystemService {
     pub fn is_socket(&self, path: &Path) -> bool {
         let own = Path::new(self.socket);
         let real = |path: &Path| path.parent()?.canonicalize().ok();
-        path == own || path.file_name() == own.file_name() && real(path).is_some_and(|it| Some(it) == real(own))
+        path == own
+            || path.file_name() == own.file_name()
+                && real(path).is_some_and(|it| Some(it) == real(own))
     }
 
     /// The file that shows that the service is installed on this machine, in use or not.
@@ -125,11 +131,19 @@ mod tests {
     #[test]
     fn each_system_has_its_own_paths() {
         for (service, kind, path) in [
-            (FREEBSD, "registry", "/usr/local/etc/colibri/external-mcp.json"),
+            (
+                FREEBSD,
+                "registry",
+                "/usr/local/etc/colibri/external-mcp.json",
+            ),
             (FREEBSD, "clients", "/usr/local/etc/colibri/clients.json"),
             (FREEBSD, "hosts", "/usr/local/etc/colibri/hosts.json"),
             (FREEBSD, "skills", "/usr/local/etc/colibri/skills"),
-            (FREEBSD, "contract", "/usr/local/etc/colibri/contracts/git.json"),
+            (
+                FREEBSD,
+                "contract",
+                "/usr/local/etc/colibri/contracts/git.json",
+            ),
             (FREEBSD, "state", "/var/db/colibri"),
             (FREEBSD, "socket", "/var/run/colibri/colibri.sock"),
             (FREEBSD, "servers", "/usr/local/libexec/colibri/servers"),

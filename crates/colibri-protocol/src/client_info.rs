@@ -50,7 +50,10 @@ mod tests {
     #[test]
     fn a_client_is_its_name_and_its_version() {
         for (text, expected) in [
-            (r#"{"name":"claude-code","version":"2.1.0"}"#, Some("claude-code 2.1.0")),
+            (
+                r#"{"name":"claude-code","version":"2.1.0"}"#,
+                Some("claude-code 2.1.0"),
+            ),
             (
                 r#"{"name":"Visual Studio Code","title":"x"}"#,
                 Some("Visual Studio Code"),

@@ -20,20 +20,30 @@ pub struct DeferredTask {
 impl DeferredTask {
     /// The value as a member of an object: `"deferred":{"task":7}`. `None` if there is no task.
     pub fn member(&self) -> Option<String> {
-        self.task.map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
+        self.task
+            .map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
     }
 
     /// The edits that add the deferred call to a tool's result: a member of its structured content, and a text block
     /// after the others. A member of the server's own under the same key is replaced.
     pub fn edits(&self, result: Json<'_>) -> Edits {
         let mut edits = named_instead(result, &self.member().unwrap_or_default());
-        let contents = result.members().filter(|member| member.key.is_string("content"));
+        let contents = result
+            .members()
+            .filter(|member| member.key.is_string("content"));
         for content in contents
             .map(|member| member.value)
             .filter(|value| value.text().starts_with('['))
         {
-            let comma = if content.elements().next().is_some() { "," } else { "" };
-            let block = format!("{comma}{{\"type\":\"text\",\"text\":{}}}", string(&self.told));
+            let comma = if content.elements().next().is_some() {
+                ","
+            } else {
+                ""
+            };
+            let block = format!(
+                "{comma}{{\"type\":\"text\",\"text\":{}}}",
+                string(&self.told)
+            );
             edits.insert(content.span().end - 1, block);
         }
         edits
@@ -51,7 +61,10 @@ fn named_instead(result: Json<'_>, member: &str) -> Edits {
     let structured = result
         .members()
         .filter(|member| member.key.is_string("structuredContent"));
-    for structured in structured.map(|member| member.value).filter(Json::is_object) {
+    for structured in structured
+        .map(|member| member.value)
+        .filter(Json::is_object)
+    {
         rewrite(&mut edits, structured, member, |member, _| {
             match member.key.as_str().is_some_and(|key| fold(&key) == KEY) {
                 true => Change::Remove,

@@ -74,16 +74,23 @@ impl Wording<'_> {
             return Err(invalid("params is no object"));
         }
         if let Some(key) = params.ambiguous(&PARAMS_KEYS) {
-            return Err(invalid(&format!("two members of params can be read as \"{key}\"")));
+            return Err(invalid(&format!(
+                "two members of params can be read as \"{key}\""
+            )));
         }
-        let has = |key: &str, kind: JsonKind| params.get(key).is_some_and(|value| value.kind() == kind);
+        let has =
+            |key: &str, kind: JsonKind| params.get(key).is_some_and(|value| value.kind() == kind);
         let missing = match ask {
             ElicitationKind::Form | ElicitationKind::Url if !has("message", JsonKind::String) => {
                 Some("message, a string")
             }
-            ElicitationKind::Form if !has("requestedSchema", JsonKind::Object) => Some("requestedSchema, an object"),
+            ElicitationKind::Form if !has("requestedSchema", JsonKind::Object) => {
+                Some("requestedSchema, an object")
+            }
             ElicitationKind::Url if !has("url", JsonKind::String) => Some("url, a string"),
-            ElicitationKind::Sampling | ElicitationKind::SamplingTools if !has("messages", JsonKind::Array) => {
+            ElicitationKind::Sampling | ElicitationKind::SamplingTools
+                if !has("messages", JsonKind::Array) =>
+            {
                 Some("messages, an array")
             }
             _ => None,
@@ -95,12 +102,21 @@ impl Wording<'_> {
         if !has("_meta", JsonKind::Object) {
             insert.push(format!("\"_meta\":{{{}}}", self.meta()));
         }
-        if ask == ElicitationKind::Url && !self.client.is_modern() && params.get("elicitationId").is_none() {
+        if ask == ElicitationKind::Url
+            && !self.client.is_modern()
+            && params.get("elicitationId").is_none()
+        {
             insert.push(format!("\"elicitationId\":\"colibri-{}\"", self.number));
         }
-        let samples = matches!(ask, ElicitationKind::Sampling | ElicitationKind::SamplingTools);
+        let samples = matches!(
+            ask,
+            ElicitationKind::Sampling | ElicitationKind::SamplingTools
+        );
         if samples && !has("systemPrompt", JsonKind::String) {
-            insert.push(format!("\"systemPrompt\":{}", string(self.name().trim_end())));
+            insert.push(format!(
+                "\"systemPrompt\":{}",
+                string(self.name().trim_end())
+            ));
         }
         let mut edits = Edits::new();
         let mut refused = None;
@@ -120,10 +136,20 @@ impl Wording<'_> {
                     None => return Change::Remove,
                 }
             } else if ask == ElicitationKind::Form && key("requestedSchema") {
-                refused = self.edit_schema(edits, member.value).err().or(refused.take());
+                refused = self
+                    .edit_schema(edits, member.value)
+                    .err()
+                    .or(refused.take());
             } else if samples && key("messages") {
-                refused = self.edit_messages(edits, member.value).err().or(refused.take());
-            } else if samples && key("includeContext") && !self.can.has_context() && !member.value.is_string("none") {
+                refused = self
+                    .edit_messages(edits, member.value)
+                    .err()
+                    .or(refused.take());
+            } else if samples
+                && key("includeContext")
+                && !self.can.has_context()
+                && !member.value.is_string("none")
+            {
                 return Change::Remove;
             }
             Change::Keep
@@ -139,7 +165,9 @@ impl Wording<'_> {
     pub fn url_error_edits(&self, error: Json<'_>) -> Edits {
         let mut edits = Edits::new();
         for elicitation in elicitations(error) {
-            let messages = elicitation.members().filter(|member| member.key.is_string("message"));
+            let messages = elicitation
+                .members()
+                .filter(|member| member.key.is_string("message"));
             for at in messages.filter_map(|member| member.value.after("")) {
                 edits.insert(at, self.name());
             }
@@ -171,7 +199,11 @@ impl Wording<'_> {
             ElicitationKind::SamplingTools => self.can.can(ElicitationKind::Sampling),
             ElicitationKind::Sampling | ElicitationKind::Roots => false,
         };
-        let code = if is_part { INVALID_PARAMS } else { METHOD_NOT_FOUND };
+        let code = if is_part {
+            INVALID_PARAMS
+        } else {
+            METHOD_NOT_FOUND
+        };
         Some(RpcError::new(
             code,
             format!("the client that this is for cannot be asked for {what}: {why}"),
@@ -200,10 +232,15 @@ impl Wording<'_> {
         if self.client >= Version::V2025_11_25 {
             return Ok(());
         }
-        let properties = schema.members().filter(|member| member.key.is_string("properties"));
+        let properties = schema
+            .members()
+            .filter(|member| member.key.is_string("properties"));
         for property in properties.flat_map(|member| member.value.members()) {
             let definition = property.value;
-            if definition.get("type").is_some_and(|kind| kind.is_string("array")) {
+            if definition
+                .get("type")
+                .is_some_and(|kind| kind.is_string("array"))
+            {
                 return Err(self.lacks("a choice of several things"));
             }
             let Some(choices) = definition.get("oneOf") else {
@@ -211,15 +248,23 @@ impl Wording<'_> {
             };
             let (mut values, mut names) = (Vec::new(), Vec::new());
             for choice in choices.elements() {
-                let value = choice.get("const").filter(|value| value.kind() == JsonKind::String);
+                let value = choice
+                    .get("const")
+                    .filter(|value| value.kind() == JsonKind::String);
                 let Some(value) = value else {
                     return Err(self.lacks("a choice of things that are no strings"));
                 };
-                let name = choice.get("title").filter(|title| title.kind() == JsonKind::String);
+                let name = choice
+                    .get("title")
+                    .filter(|title| title.kind() == JsonKind::String);
                 values.push(value.text());
                 names.push(name.unwrap_or(value).text());
             }
-            let insert = format!("\"enum\":[{}],\"enumNames\":[{}]", values.join(","), names.join(","));
+            let insert = format!(
+                "\"enum\":[{}],\"enumNames\":[{}]",
+                values.join(","),
+                names.join(",")
+            );
             rewrite(edits, definition, &insert, |member, _| {
                 let goes = ["oneOf", "enum", "enumNames"]
                     .iter()
@@ -251,7 +296,9 @@ impl Wording<'_> {
             };
             count += blocks.len();
             if count > CONVERTED_LIMIT {
-                return Err(invalid(&format!("over {CONVERTED_LIMIT} content blocks in messages")));
+                return Err(invalid(&format!(
+                    "over {CONVERTED_LIMIT} content blocks in messages"
+                )));
             }
             let uses_tools = |block: &Json<'_>| {
                 let kind = block.get("type");
@@ -296,7 +343,8 @@ impl Wording<'_> {
         let own = block.detached();
         let mut edits = Edits::new();
         self.expose(&mut edits, own);
-        String::from_utf8(edits.apply(own.text().as_bytes())).unwrap_or_else(|_| own.text().to_owned())
+        String::from_utf8(edits.apply(own.text().as_bytes()))
+            .unwrap_or_else(|_| own.text().to_owned())
     }
 
     /// Exposes the URIs of resources in a block, and in the result of a tool inside it.
@@ -357,13 +405,19 @@ impl ClientReply {
 ///
 /// # Errors
 /// The reason for which the result is invalid.
-pub fn read_response(ask: ElicitationKind, result: Json<'_>, server: Version) -> Result<(ClientReply, Edits), String> {
+pub fn read_response(
+    ask: ElicitationKind,
+    result: Json<'_>,
+    server: Version,
+) -> Result<(ClientReply, Edits), String> {
     let mut edits = Edits::new();
     if !result.is_object() {
         return Err("the client's answer is no object".to_owned());
     }
     if let Some(key) = result.ambiguous(&["action", "content", "role", "model", "roots"]) {
-        return Err(format!("two members of the client's answer can be read as \"{key}\""));
+        return Err(format!(
+            "two members of the client's answer can be read as \"{key}\""
+        ));
     }
     let kind = |key: &str| result.get(key).map(|value| value.kind());
     let wrong = |what: &str| Err(format!("the client's answer {what}"));
@@ -371,13 +425,20 @@ pub fn read_response(ask: ElicitationKind, result: Json<'_>, server: Version) ->
         ElicitationKind::Form | ElicitationKind::Url => {
             let action = result.get("action");
             let is = |word: &str| action.is_some_and(|action| action.is_string(word));
-            let said = [ClientReply::Accept, ClientReply::Decline, ClientReply::Cancel]
-                .into_iter()
-                .find(|said| is(said.name()));
+            let said = [
+                ClientReply::Accept,
+                ClientReply::Decline,
+                ClientReply::Cancel,
+            ]
+            .into_iter()
+            .find(|said| is(said.name()));
             match said {
                 None => wrong("has no action that is accept, decline or cancel"),
                 Some(ClientReply::Accept)
-                    if !matches!(kind("content"), None | Some(JsonKind::Object | JsonKind::Null)) =>
+                    if !matches!(
+                        kind("content"),
+                        None | Some(JsonKind::Object | JsonKind::Null)
+                    ) =>
                 {
                     wrong("has content that is no object")
                 }
@@ -393,7 +454,9 @@ pub fn read_response(ask: ElicitationKind, result: Json<'_>, server: Version) ->
             };
             let block = match content.kind() {
                 JsonKind::Object => content,
-                JsonKind::Array if server >= Version::V2025_11_25 => return Ok((ClientReply::Answer, edits)),
+                JsonKind::Array if server >= Version::V2025_11_25 => {
+                    return Ok((ClientReply::Answer, edits));
+                }
                 JsonKind::Array => {
                     let mut blocks = content.elements();
                     match (blocks.next(), blocks.next()) {
@@ -419,7 +482,9 @@ pub fn read_response(ask: ElicitationKind, result: Json<'_>, server: Version) ->
             }
             Ok((ClientReply::Answer, edits))
         }
-        ElicitationKind::Roots if kind("roots") == Some(JsonKind::Array) => Ok((ClientReply::Answer, edits)),
+        ElicitationKind::Roots if kind("roots") == Some(JsonKind::Array) => {
+            Ok((ClientReply::Answer, edits))
+        }
         ElicitationKind::Roots => wrong("has no roots that are an array"),
     }
 }
@@ -522,7 +587,11 @@ mod tests {
                     ElicitationKind::Roots => "{}",
                 };
                 let answer = asked(&able(client), ask, params);
-                assert_eq!(answer.is_ok(), client >= ask.since(), "{client} {ask:?} {answer:?}");
+                assert_eq!(
+                    answer.is_ok(),
+                    client >= ask.since(),
+                    "{client} {ask:?} {answer:?}"
+                );
                 if let Err(error) = answer {
                     assert!(error.message.contains(client.as_str()), "{}", error.message);
                 }
@@ -534,7 +603,10 @@ mod tests {
             }
         }
         let forms = Wording {
-            can: Askable::read(V2025_11_25, Some(json(r#"{"elicitation":{},"sampling":{}}"#))),
+            can: Askable::read(
+                V2025_11_25,
+                Some(json(r#"{"elicitation":{},"sampling":{}}"#)),
+            ),
             ..able(V2025_11_25)
         };
         let code = |ask, params| asked(&forms, ask, params).unwrap_err().code;
@@ -547,7 +619,9 @@ mod tests {
     #[test]
     fn forms_are_what_older_clients_can_show() {
         let form = |property: &str| {
-            format!(r#"{{{META},"message":"m","requestedSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#)
+            format!(
+                r#"{{{META},"message":"m","requestedSchema":{{"type":"object","properties":{{"p":{property}}}}}}}"#
+            )
         };
         let shown = form;
         for (property, old) in [
@@ -562,7 +636,10 @@ mod tests {
                 )),
             ),
             (r#"{"type":"string","oneOf":[{"const":1}]}"#, Some(None)),
-            (r#"{"type":"array","items":{"type":"string","enum":["a"]}}"#, Some(None)),
+            (
+                r#"{"type":"array","items":{"type":"string","enum":["a"]}}"#,
+                Some(None),
+            ),
         ] {
             for client in [V2025_06_18, V2025_11_25] {
                 let expected = match old {
@@ -571,7 +648,8 @@ mod tests {
                 };
                 let params = form(property).replacen(&format!("{META},"), "", 1);
                 let answer = asked(&able(client), ElicitationKind::Form, &params);
-                let expected = expected.map(|property| shown(property).replace("\"m\"", "\"[fs] m\""));
+                let expected =
+                    expected.map(|property| shown(property).replace("\"m\"", "\"[fs] m\""));
                 assert_eq!(answer.ok(), expected, "{client} {property}");
             }
         }
@@ -597,7 +675,11 @@ mod tests {
                 format!("{},{}", one(r#"{"type":"text","text":"a"}"#), one(&audio))
             };
             let head = format!(r#"{{{META},"systemPrompt":"[fs]","messages":[{messages}]"#);
-            assert_eq!(answer, format!(r#"{head},"includeContext":"thisServer"}}"#), "{client}");
+            assert_eq!(
+                answer,
+                format!(r#"{head},"includeContext":"thisServer"}}"#),
+                "{client}"
+            );
         }
         let no_context = Wording {
             can: Askable::read(V2025_11_25, Some(json(r#"{"sampling":{}}"#))),
@@ -652,7 +734,10 @@ mod tests {
     fn an_elicitation_by_url_has_an_id_where_the_clients_version_wants_one() {
         let params = r#"{"mode":"url","message":"m","url":"u"}"#;
         let legacy = asked(&able(V2025_11_25), ElicitationKind::Url, params).unwrap();
-        assert!(legacy.contains(r#""elicitationId":"colibri-7""#), "{legacy}");
+        assert!(
+            legacy.contains(r#""elicitationId":"colibri-7""#),
+            "{legacy}"
+        );
         let modern = asked(&able(V2026_07_28), ElicitationKind::Url, params).unwrap();
         assert!(!modern.contains("elicitationId"), "{modern}");
     }
@@ -662,16 +747,30 @@ mod tests {
         let text = r#"{"code":-32042,"message":"m","data":{"elicitations":[{"message":"\u0041","url":"u"},7,{"message":1}],"x":1e400}}"#;
         let edits = able(V2025_11_25).url_error_edits(json(text));
         let named = text.replace(r#""\u0041""#, r#""[fs] \u0041""#);
-        assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), named);
-        for other in ["{}", "null", r#"{"data":{"elicitations":{}}}"#, r#"{"data":[]}"#] {
-            assert!(able(V2025_11_25).url_error_edits(json(other)).is_empty(), "{other}");
+        assert_eq!(
+            String::from_utf8(edits.apply(text.as_bytes())).unwrap(),
+            named
+        );
+        for other in [
+            "{}",
+            "null",
+            r#"{"data":{"elicitations":{}}}"#,
+            r#"{"data":[]}"#,
+        ] {
+            assert!(
+                able(V2025_11_25).url_error_edits(json(other)).is_empty(),
+                "{other}"
+            );
         }
         let many = format!(
             r#"{{"data":{{"elicitations":[{}{{}}]}}}}"#,
             r#"{"message":"m"},"#.repeat(1000)
         );
         assert_eq!(
-            able(V2025_11_25).url_error_edits(json(&many)).iter().count(),
+            able(V2025_11_25)
+                .url_error_edits(json(&many))
+                .iter()
+                .count(),
             REQUESTS_LIMIT
         );
     }
@@ -681,8 +780,14 @@ mod tests {
         for (ask, params) in [
             (ElicitationKind::Form, "[]"),
             (ElicitationKind::Form, "{}"),
-            (ElicitationKind::Form, r#"{"message":7,"requestedSchema":{}}"#),
-            (ElicitationKind::Form, r#"{"message":"m","requestedSchema":[]}"#),
+            (
+                ElicitationKind::Form,
+                r#"{"message":7,"requestedSchema":{}}"#,
+            ),
+            (
+                ElicitationKind::Form,
+                r#"{"message":"m","requestedSchema":[]}"#,
+            ),
             (
                 ElicitationKind::Form,
                 r#"{"message":"m","Message":"n","requestedSchema":{}}"#,
@@ -692,7 +797,10 @@ mod tests {
                 r#"{"message":"m","message":"n","requestedSchema":{}}"#,
             ),
             (ElicitationKind::Url, r#"{"mode":"url","message":"m"}"#),
-            (ElicitationKind::Url, r#"{"mode":"url","message":"m","url":{}}"#),
+            (
+                ElicitationKind::Url,
+                r#"{"mode":"url","message":"m","url":{}}"#,
+            ),
             (ElicitationKind::Sampling, r#"{"messages":{}}"#),
         ] {
             let error = asked(&able(V2025_11_25), ask, params).unwrap_err();
@@ -724,12 +832,24 @@ mod tests {
                 Some(ClientReply::Cancel),
             ),
             (ElicitationKind::Form, r#"{"action":"yes"}"#, None),
-            (ElicitationKind::Form, r#"{"action":"accept","content":[]}"#, None),
-            (ElicitationKind::Form, r#"{"action":"decline","Action":"accept"}"#, None),
+            (
+                ElicitationKind::Form,
+                r#"{"action":"accept","content":[]}"#,
+                None,
+            ),
+            (
+                ElicitationKind::Form,
+                r#"{"action":"decline","Action":"accept"}"#,
+                None,
+            ),
             (ElicitationKind::Form, "[]", None),
             (ElicitationKind::Form, "null", None),
             (ElicitationKind::Form, "{}", None),
-            (ElicitationKind::Roots, r#"{"roots":[]}"#, Some(ClientReply::Answer)),
+            (
+                ElicitationKind::Roots,
+                r#"{"roots":[]}"#,
+                Some(ClientReply::Answer),
+            ),
             (ElicitationKind::Roots, r#"{"roots":{}}"#, None),
             (ElicitationKind::Roots, "{}", None),
             (
@@ -737,8 +857,16 @@ mod tests {
                 r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
                 Some(ClientReply::Answer),
             ),
-            (ElicitationKind::Sampling, r#"{"role":"assistant","model":"m"}"#, None),
-            (ElicitationKind::Sampling, r#"{"role":"assistant","content":{}}"#, None),
+            (
+                ElicitationKind::Sampling,
+                r#"{"role":"assistant","model":"m"}"#,
+                None,
+            ),
+            (
+                ElicitationKind::Sampling,
+                r#"{"role":"assistant","content":{}}"#,
+                None,
+            ),
             (
                 ElicitationKind::Sampling,
                 r#"{"role":"assistant","model":"m","content":"t"}"#,
@@ -746,7 +874,11 @@ mod tests {
             ),
         ] {
             let read = read_response(ask, json(text), V2025_11_25);
-            assert_eq!(read.as_ref().ok().map(|(said, _)| *said), expected, "{text}");
+            assert_eq!(
+                read.as_ref().ok().map(|(said, _)| *said),
+                expected,
+                "{text}"
+            );
             assert!(read.is_err() || read.is_ok_and(|(_, edits)| edits.is_empty()));
         }
     }
@@ -754,13 +886,16 @@ mod tests {
     /// One cell for each version of servers.
     #[test]
     fn sampled_messages_are_what_older_servers_can_read() {
-        let answer = |content: &str| format!(r#"{{"role":"assistant","model":"m","content":{content},"x":1}}"#);
+        let answer = |content: &str| {
+            format!(r#"{{"role":"assistant","model":"m","content":{content},"x":1}}"#)
+        };
         let block = r#"{"type":"text","text":"t"}"#;
         let audio = r#"{"type":"audio","data":"AA","mimeType":"audio/wav"}"#;
         for server in Version::ALL {
             let read = |content: &str| {
                 let text = answer(content);
-                let (_, edits) = read_response(ElicitationKind::Sampling, json(&text), server).ok()?;
+                let (_, edits) =
+                    read_response(ElicitationKind::Sampling, json(&text), server).ok()?;
                 Some(String::from_utf8(edits.apply(text.as_bytes())).unwrap())
             };
             let is_new = server >= V2025_11_25;
@@ -775,7 +910,11 @@ mod tests {
             assert_eq!(read(&two), is_new.then(|| answer(&two)), "{server}");
             for audio in [audio.to_owned(), format!("[{audio}]")] {
                 let shown = read(&audio).unwrap();
-                assert_eq!(shown.contains("no audio"), server == V2024_11_05, "{server} {shown}");
+                assert_eq!(
+                    shown.contains("no audio"),
+                    server == V2024_11_05,
+                    "{server} {shown}"
+                );
             }
         }
     }

@@ -38,7 +38,9 @@ impl ElicitationKind {
                 Some(mode) if mode.is_string("url") => Some(ElicitationKind::Url),
                 Some(_) => None,
             },
-            "sampling/createMessage" if member("tools").is_some() || member("toolChoice").is_some() => {
+            "sampling/createMessage"
+                if member("tools").is_some() || member("toolChoice").is_some() =>
+            {
                 Some(ElicitationKind::SamplingTools)
             }
             "sampling/createMessage" => Some(ElicitationKind::Sampling),
@@ -109,9 +111,21 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_one_of_mcps_kinds() {
         for (method, params, expected) in [
-            ("elicitation/create", r#"{"message":"m"}"#, Some(ElicitationKind::Form)),
-            ("elicitation/create", r#"{"mode":"form"}"#, Some(ElicitationKind::Form)),
-            ("elicitation/create", r#"{"mode":"url"}"#, Some(ElicitationKind::Url)),
+            (
+                "elicitation/create",
+                r#"{"message":"m"}"#,
+                Some(ElicitationKind::Form),
+            ),
+            (
+                "elicitation/create",
+                r#"{"mode":"form"}"#,
+                Some(ElicitationKind::Form),
+            ),
+            (
+                "elicitation/create",
+                r#"{"mode":"url"}"#,
+                Some(ElicitationKind::Url),
+            ),
             ("elicitation/create", r#"{"mode":"other"}"#, None),
             ("elicitation/create", r#"{"mode":7}"#, None),
             (
@@ -134,7 +148,10 @@ mod tests {
                 "{method} {params}"
             );
         }
-        assert_eq!(ElicitationKind::read("roots/list", None), Some(ElicitationKind::Roots));
+        assert_eq!(
+            ElicitationKind::read("roots/list", None),
+            Some(ElicitationKind::Roots)
+        );
         for ask in ElicitationKind::ALL {
             assert!(ask.is_declared(json(ask.required())), "{ask:?}");
             assert!(!ask.is_declared(json("{}")), "{ask:?}");

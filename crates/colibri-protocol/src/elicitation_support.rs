@@ -34,7 +34,9 @@ impl Askable {
         for word in words {
             match word {
                 "elicitation" => (askable.form, askable.url) = (true, true),
-                "sampling" => (askable.sampling, askable.tools, askable.context) = (true, true, true),
+                "sampling" => {
+                    (askable.sampling, askable.tools, askable.context) = (true, true, true)
+                }
                 "roots" => (askable.roots, askable.roots_changed) = (true, true),
                 _ => {}
             }
@@ -45,19 +47,24 @@ impl Askable {
     /// The kinds that a client of this version declares in these `ClientCapabilities`. A kind that its version does not
     /// have counts as not declared, and so does a declaration that is ambiguous.
     pub fn read(version: Version, capabilities: Option<Json<'_>>) -> Askable {
-        let Some(capabilities) =
-            capabilities.filter(|it| it.ambiguous(&["elicitation", "sampling", "roots"]).is_none())
-        else {
+        let Some(capabilities) = capabilities.filter(|it| {
+            it.ambiguous(&["elicitation", "sampling", "roots"])
+                .is_none()
+        }) else {
             return Askable::NOTHING;
         };
-        let is_declared = |ask: ElicitationKind| version >= ask.since() && ask.is_declared(capabilities);
+        let is_declared =
+            |ask: ElicitationKind| version >= ask.since() && ask.is_declared(capabilities);
         let sampling = is_declared(ElicitationKind::Sampling);
-        let within = |capability: &str, key: &str| capabilities.get(capability).and_then(|it| it.get(key));
+        let within =
+            |capability: &str, key: &str| capabilities.get(capability).and_then(|it| it.get(key));
         Askable {
             // Before there were modes, the only mode was forms.
             form: is_declared(ElicitationKind::Form)
                 || (version == Version::V2025_06_18
-                    && capabilities.get("elicitation").is_some_and(|it| it.is_object())),
+                    && capabilities
+                        .get("elicitation")
+                        .is_some_and(|it| it.is_object())),
             url: is_declared(ElicitationKind::Url),
             sampling,
             tools: is_declared(ElicitationKind::SamplingTools),
@@ -111,7 +118,10 @@ impl Askable {
         let has_modes = version >= Version::V2025_11_25;
         let object = |members: &[(&str, bool)]| {
             let mut text = String::new();
-            for (key, _) in members.iter().filter(|(_, is_there)| *is_there && has_modes) {
+            for (key, _) in members
+                .iter()
+                .filter(|(_, is_there)| *is_there && has_modes)
+            {
                 text.push_str(if text.is_empty() { "" } else { "," });
                 text.push_str(&format!("\"{key}\":{{}}"));
             }
@@ -126,7 +136,11 @@ impl Askable {
             let tells = self.roots_changed && !version.is_modern();
             members.push(format!(
                 "\"roots\":{}",
-                if tells { "{\"listChanged\":true}" } else { "{}" }
+                if tells {
+                    "{\"listChanged\":true}"
+                } else {
+                    "{}"
+                }
             ));
         }
         if self.sampling {
@@ -172,7 +186,10 @@ mod tests {
             for (declared, expected) in [
                 (r#"{}"#, vec![]),
                 (r#"{"elicitation":{}}"#, vec![("form", among(form))]),
-                (r#"{"elicitation":{"form":{}}}"#, vec![("form", among(form))]),
+                (
+                    r#"{"elicitation":{"form":{}}}"#,
+                    vec![("form", among(form))],
+                ),
                 (
                     r#"{"elicitation":{"url":{}}}"#,
                     vec![("form", version == V2025_06_18), ("url", among(modes))],
@@ -181,10 +198,17 @@ mod tests {
                     r#"{"elicitation":{"form":{},"url":{}}}"#,
                     vec![("form", among(form)), ("url", among(modes))],
                 ),
-                (r#"{"sampling":{}}"#, vec![("sampling", true), ("context", old_context)]),
+                (
+                    r#"{"sampling":{}}"#,
+                    vec![("sampling", true), ("context", old_context)],
+                ),
                 (
                     r#"{"sampling":{"tools":{},"context":{}}}"#,
-                    vec![("sampling", true), ("tools", among(modes)), ("context", true)],
+                    vec![
+                        ("sampling", true),
+                        ("tools", among(modes)),
+                        ("context", true),
+                    ],
                 ),
                 (r#"{"roots":{}}"#, vec![("roots", true)]),
                 (
@@ -198,7 +222,11 @@ mod tests {
                     vec![("sampling", true), ("context", old_context)],
                 ),
             ] {
-                let expected: Vec<_> = expected.iter().filter(|(_, yes)| *yes).map(|(name, _)| *name).collect();
+                let expected: Vec<_> = expected
+                    .iter()
+                    .filter(|(_, yes)| *yes)
+                    .map(|(name, _)| *name)
+                    .collect();
                 assert_eq!(read(version, declared), expected, "{version} {declared}");
             }
             assert_eq!(Askable::read(version, None), Askable::NOTHING);
@@ -210,8 +238,14 @@ mod tests {
     fn a_declaration_has_the_shape_of_its_version() {
         let all = Askable::named(["elicitation", "sampling", "roots", "other"]);
         for (version, expected) in [
-            (V2024_11_05, r#"{"roots":{"listChanged":true},"sampling":{}}"#),
-            (V2025_03_26, r#"{"roots":{"listChanged":true},"sampling":{}}"#),
+            (
+                V2024_11_05,
+                r#"{"roots":{"listChanged":true},"sampling":{}}"#,
+            ),
+            (
+                V2025_03_26,
+                r#"{"roots":{"listChanged":true},"sampling":{}}"#,
+            ),
             (
                 V2025_06_18,
                 r#"{"elicitation":{},"roots":{"listChanged":true},"sampling":{}}"#,
@@ -238,8 +272,10 @@ mod tests {
 
     #[test]
     fn what_may_be_asked_narrows_what_can_be_asked() {
-        let client =
-            Json::parse(br#"{"elicitation":{},"sampling":{"tools":{}},"roots":{"listChanged":true}}"#).unwrap();
+        let client = Json::parse(
+            br#"{"elicitation":{},"sampling":{"tools":{}},"roots":{"listChanged":true}}"#,
+        )
+        .unwrap();
         let client = Askable::read(V2025_11_25, Some(client));
         for (words, expected) in [
             (vec![], "{}"),

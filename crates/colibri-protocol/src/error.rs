@@ -290,10 +290,12 @@ pub struct Instead {
 impl Instead {
     /// The alternatives as members of an object, each with a comma before it.
     fn members(&self) -> String {
-        let kept = self
-            .kept
-            .as_ref()
-            .map(|(handle, bytes)| format!("\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}", string(handle)));
+        let kept = self.kept.as_ref().map(|(handle, bytes)| {
+            format!(
+                "\"kept\":{{\"handle\":{},\"bytes\":{bytes}}}",
+                string(handle)
+            )
+        });
         let deferred = self.deferred.as_ref().and_then(DeferredTask::member);
         kept.into_iter()
             .chain(deferred)
@@ -380,7 +382,10 @@ impl Failure {
                 data: Some(self.data()),
             });
         }
-        let deferred = self.instead.as_ref().and_then(|instead| instead.deferred.as_ref());
+        let deferred = self
+            .instead
+            .as_ref()
+            .and_then(|instead| instead.deferred.as_ref());
         let deferred = deferred
             .map(|deferred| format!("\n{}", deferred.told))
             .unwrap_or_default();
@@ -408,8 +413,8 @@ impl Failure {
 mod tests {
     use super::super::rpc_error::{
         HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
-        MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-        URL_ELICITATION_REQUIRED,
+        MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND,
+        UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED,
     };
     use super::*;
     use colibri_wire::Json;
@@ -419,7 +424,9 @@ mod tests {
 
     #[test]
     fn nothing_of_a_name_that_hides_stands_in_an_error() {
-        let hidden: Vec<char> = ('\0'..=char::MAX).filter(|c| colibri_text::is_hidden(*c)).collect();
+        let hidden: Vec<char> = ('\0'..=char::MAX)
+            .filter(|c| colibri_text::is_hidden(*c))
+            .collect();
         for some in hidden.chunks(100) {
             let name: String = some.iter().flat_map(|c| ['a', *c]).collect();
             for error in [
@@ -429,7 +436,11 @@ mod tests {
                 RpcError::unsupported_version(&name),
                 RpcError::method_not_found(&name, Version::LATEST_LEGACY),
             ] {
-                assert!(!error.message.contains(colibri_text::is_hidden), "{:?}", error.message);
+                assert!(
+                    !error.message.contains(colibri_text::is_hidden),
+                    "{:?}",
+                    error.message
+                );
             }
         }
     }
@@ -474,7 +485,10 @@ mod tests {
                 .to_vec()
             })
             .collect();
-        let wanted: Vec<String> = expected.iter().map(|row| format!("| {} |", row.join(" | "))).collect();
+        let wanted: Vec<String> = expected
+            .iter()
+            .map(|row| format!("| {} |", row.join(" | ")))
+            .collect();
         let found = doc_rows("| code | number | sent as | when | what to do |");
         assert_eq!(
             found,
@@ -515,7 +529,8 @@ mod tests {
             "by number, each once: {numbers:?}"
         );
         assert!(numbers[0] > 0);
-        let names: std::collections::BTreeSet<_> = Code::ALL.iter().map(|code| code.name()).collect();
+        let names: std::collections::BTreeSet<_> =
+            Code::ALL.iter().map(|code| code.name()).collect();
         assert_eq!(names.len(), Code::ALL.len());
         for code in Code::ALL {
             let row = code.row();
@@ -535,7 +550,8 @@ mod tests {
             .by_rule("clients.json: users.op.gates")
             .advising("set COLIBRI_MCP_WRITE=1");
         for version in Version::ALL {
-            let AnswerBody::Result(result) = failure.answer(Some(Method::ToolsCall), version) else {
+            let AnswerBody::Result(result) = failure.answer(Some(Method::ToolsCall), version)
+            else {
                 panic!("{version}")
             };
             let result = value(std::str::from_utf8(&result).unwrap());
@@ -553,7 +569,10 @@ mod tests {
                 result.get("resultType"),
                 version.is_modern().then_some(&json!("complete"))
             );
-            assert_eq!(result["_meta"].get(META_SERVER_INFO).is_some(), version.is_modern());
+            assert_eq!(
+                result["_meta"].get(META_SERVER_INFO).is_some(),
+                version.is_modern()
+            );
         }
     }
 
@@ -565,13 +584,17 @@ mod tests {
             (Code::LimitInFlight, Some(Method::ToolsCall)),
             (Code::TrailUnavailable, Some(Method::ToolsCall)),
         ] {
-            let AnswerBody::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST) else {
+            let AnswerBody::Error(error) = Failure::new(code, "no").answer(method, Version::LATEST)
+            else {
                 panic!()
             };
             assert_eq!(error.code, code.row().number);
             let data = value(error.data.as_deref().unwrap());
             assert_eq!(data, json!({"code": code.name(), "do": code.row().advice}));
-            assert_eq!(value(&error.to_json())["message"], format!("{}: no", code.name()));
+            assert_eq!(
+                value(&error.to_json())["message"],
+                format!("{}: no", code.name())
+            );
         }
     }
 

@@ -68,7 +68,9 @@ fn passed(name: &str) -> Option<&'static PassedCapability> {
 
 /// The experimental capability of this name, if it is advertised.
 fn passed_experimental(name: &str) -> Option<&'static PassedCapability> {
-    EXPERIMENTAL.iter().find(|capability| capability.name == name)
+    EXPERIMENTAL
+        .iter()
+        .find(|capability| capability.name == name)
 }
 
 impl ServerIdentity {
@@ -76,19 +78,27 @@ impl ServerIdentity {
     /// `experimental` its experimental capabilities too. If two servers declare the same one with different settings, the
     /// settings are left out: the client could not tell them apart.
     pub fn add_capabilities(&mut self, capabilities: Json<'_>, experimental: bool) {
-        add(&mut self.extensions, capabilities.get("extensions"), |name| {
-            passed(name).is_some_and(|extension| extension.name != skills::EXTENSION)
-        });
+        add(
+            &mut self.extensions,
+            capabilities.get("extensions"),
+            |name| passed(name).is_some_and(|extension| extension.name != skills::EXTENSION),
+        );
         if experimental {
-            add(&mut self.experimental, capabilities.get("experimental"), |name| {
-                passed_experimental(name).is_some()
-            });
+            add(
+                &mut self.experimental,
+                capabilities.get("experimental"),
+                |name| passed_experimental(name).is_some(),
+            );
         }
     }
 }
 
 /// Adds to `known` what a server declares and `is_passed` takes.
-fn add(known: &mut BTreeMap<String, String>, declared: Option<Json<'_>>, is_passed: impl Fn(&str) -> bool) {
+fn add(
+    known: &mut BTreeMap<String, String>,
+    declared: Option<Json<'_>>,
+    is_passed: impl Fn(&str) -> bool,
+) {
     let declared = declared.filter(|all| all.is_object() && all.text().len() <= DECLARED_LIMIT);
     for member in declared.iter().flat_map(|all| all.members()) {
         let Some(name) = member.key.as_str().filter(|name| is_passed(name)) else {
@@ -115,7 +125,9 @@ pub fn left_out(capabilities: Json<'_>) -> Vec<String> {
             .take(LOOKED_AT)
             .filter_map(|member| member.key.as_str());
         let names = names.filter(move |name| known(name).is_none());
-        names.map(move |name| format!("{kind} {name}")).collect::<Vec<_>>()
+        names
+            .map(move |name| format!("{kind} {name}"))
+            .collect::<Vec<_>>()
     };
     let mut names = unknown("extensions", passed);
     names.extend(unknown("experimental", passed_experimental));
@@ -125,7 +137,12 @@ pub fn left_out(capabilities: Json<'_>) -> Vec<String> {
 /// True if both sides declare an extension that the daemon does not know: the client in `params` of this request, and
 /// the server in its `ServerCapabilities`. The notifications of such an extension are relayed unchanged.
 pub fn share_unknown(params: Option<Json<'_>>, server: Json<'_>) -> bool {
-    let client = || params?.get("_meta")?.get(META_CLIENT_CAPABILITIES)?.get("extensions");
+    let client = || {
+        params?
+            .get("_meta")?
+            .get(META_CLIENT_CAPABILITIES)?
+            .get("extensions")
+    };
     let Some((client, server)) = client().zip(server.get("extensions")) else {
         return false;
     };
@@ -135,7 +152,11 @@ pub fn share_unknown(params: Option<Json<'_>>, server: Json<'_>) -> bool {
         .filter_map(|member| member.key.as_str());
     declared
         .filter(|name| name != tasks::EXTENSION)
-        .any(|name| server.get(&name).is_some_and(|settings| settings.is_object()))
+        .any(|name| {
+            server
+                .get(&name)
+                .is_some_and(|settings| settings.is_object())
+        })
 }
 
 #[cfg(test)]
@@ -153,11 +174,18 @@ mod tests {
             (r#"{"extensions":{"org.example/x":{}}}"#, true),
             (r#"{"extensions":{"org.example/x":7}}"#, false),
             (r#"{"extensions":{"org.example/y":{}}}"#, false),
-            (r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#, false),
+            (
+                r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#,
+                false,
+            ),
             (r#"{"extensions":[]}"#, false),
             ("{}", false),
         ] {
-            assert_eq!(share_unknown(Some(client), json(server)), shared, "{server}");
+            assert_eq!(
+                share_unknown(Some(client), json(server)),
+                shared,
+                "{server}"
+            );
             assert!(!share_unknown(None, json(server)), "{server}");
         }
     }
@@ -178,8 +206,12 @@ mod tests {
         for method in EXTENSIONS.iter().flat_map(|extension| extension.methods) {
             let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}},"name":"x","uri":"x","taskId":"x"}"#;
             let params = Json::parse(params.as_bytes()).unwrap();
-            let request = classify(SessionPhase::Fresh, &all, method.as_str(), Some(params)).unwrap();
-            assert_eq!((request.method, request.version), (Some(*method), Version::LATEST));
+            let request =
+                classify(SessionPhase::Fresh, &all, method.as_str(), Some(params)).unwrap();
+            assert_eq!(
+                (request.method, request.version),
+                (Some(*method), Version::LATEST)
+            );
         }
     }
 }

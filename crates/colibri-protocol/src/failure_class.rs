@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::error::Code;
 use super::rpc_error::{
     HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND,
-    MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
+    MISSING_REQUIRED_CLIENT_CAPABILITY, PARSE_ERROR, RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED,
 };
 
 /// The class of a failure.
@@ -121,8 +121,16 @@ mod tests {
             .lines()
             .skip_while(|line| *line != "| failure | class |")
             .skip(2)
-            .map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |")?.split_once(" | "))
-            .flat_map(|(codes, class)| codes.split(", ").map(move |code| (code.trim_matches('`'), class)))
+            .map_while(|line| {
+                line.strip_prefix("| ")?
+                    .strip_suffix(" |")?
+                    .split_once(" | ")
+            })
+            .flat_map(|(codes, class)| {
+                codes
+                    .split(", ")
+                    .map(move |code| (code.trim_matches('`'), class))
+            })
             .collect();
         let servers = [
             PARSE_ERROR,
@@ -140,10 +148,16 @@ mod tests {
         let named: Vec<FailureCause> = servers
             .into_iter()
             .chain(Code::ALL.iter().copied().map(FailureCause::Ours))
-            .filter(|cause| rows.contains_key(&*cause.code()) || cause.class() != FailureClass::Permanent)
+            .filter(|cause| {
+                rows.contains_key(&*cause.code()) || cause.class() != FailureClass::Permanent
+            })
             .collect();
         for cause in &named {
-            assert_eq!(rows.get(&*cause.code()), Some(&cause.class().name()), "{cause:?}");
+            assert_eq!(
+                rows.get(&*cause.code()),
+                Some(&cause.class().name()),
+                "{cause:?}"
+            );
         }
         assert_eq!(rows["every other code of ours"], "permanent");
         assert_eq!(
@@ -162,6 +176,10 @@ mod tests {
             own.map(|row| rows[row.trim_matches('`')]),
             ["unknown", "as its `transient` says"]
         );
-        assert_eq!(rows.len(), named.len() + 2 + own.len(), "a row for nothing: {rows:?}");
+        assert_eq!(
+            rows.len(),
+            named.len() + 2 + own.len(),
+            "a row for nothing: {rows:?}"
+        );
     }
 }

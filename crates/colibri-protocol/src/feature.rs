@@ -85,7 +85,9 @@ impl Features {
 
     /// The features of the set, in the order of [`Feature::ALL`].
     pub fn iter(self) -> impl Iterator<Item = Feature> {
-        Feature::ALL.into_iter().filter(move |feature| self.has(*feature))
+        Feature::ALL
+            .into_iter()
+            .filter(move |feature| self.has(*feature))
     }
 }
 
@@ -136,8 +138,14 @@ mod tests {
             (Feature::Skill, "skills/list", "skills", "uri"),
         ] {
             let list = Method::list_of(feature);
-            assert_eq!((list.as_str(), list.route()), (method, Route::List(feature)));
-            assert_eq!((feature.member(), feature.identifier()), (member, identifier));
+            assert_eq!(
+                (list.as_str(), list.route()),
+                (method, Route::List(feature))
+            );
+            assert_eq!(
+                (feature.member(), feature.identifier()),
+                (member, identifier)
+            );
             assert_eq!(Feature::ALL[feature.index()], feature);
         }
     }
@@ -145,7 +153,10 @@ mod tests {
     #[test]
     fn sets_hold_what_was_put_in() {
         let some = Features::from(Feature::Tool) | Features::from(Feature::Template);
-        assert_eq!(some.iter().collect::<Vec<_>>(), [Feature::Tool, Feature::Template]);
+        assert_eq!(
+            some.iter().collect::<Vec<_>>(),
+            [Feature::Tool, Feature::Template]
+        );
         assert_eq!(some.iter().collect::<Features>(), some);
         assert!(some.has(Feature::Tool) && !some.has(Feature::Prompt) && !some.is_empty());
         assert!(Features::NONE.is_empty());

@@ -51,7 +51,9 @@ pub struct InputRequired<'a> {
 /// [`Code::ServerAnswerInvalid`] with the reason for which it is invalid.
 pub fn read_input_required(result: Json<'_>) -> Result<InputRequired<'_>, Failure> {
     if let Some(key) = result.ambiguous(&["resultType", "inputRequests", "requestState"]) {
-        return Err(invalid(&format!("two of its members can be read as \"{key}\"")));
+        return Err(invalid(&format!(
+            "two of its members can be read as \"{key}\""
+        )));
     }
     let state = result.get("requestState");
     if let Some(state) = state {
@@ -88,7 +90,9 @@ pub fn read_input_requests(requests: Json<'_>) -> Result<Vec<InputRequest<'_>>, 
     let mut read: Vec<InputRequest<'_>> = Vec::new();
     for member in requests.members() {
         if read.len() >= REQUESTS_LIMIT {
-            return Err(invalid(&format!("inputRequests has over {REQUESTS_LIMIT} members")));
+            return Err(invalid(&format!(
+                "inputRequests has over {REQUESTS_LIMIT} members"
+            )));
         }
         let Some(key) = member.key.as_str().filter(|key| key.len() <= KEY_LIMIT) else {
             return Err(invalid(&format!(
@@ -101,7 +105,9 @@ pub fn read_input_requests(requests: Json<'_>) -> Result<Vec<InputRequest<'_>>, 
         let request = member.value;
         let method = request.get("method").and_then(|method| method.as_str());
         let params = request.get("params");
-        if params.is_some_and(|params| !params.is_object()) || request.ambiguous(&["method", "params"]).is_some() {
+        if params.is_some_and(|params| !params.is_object())
+            || request.ambiguous(&["method", "params"]).is_some()
+        {
             return Err(invalid("a member of inputRequests is no request"));
         }
         let ask = method.and_then(|method| ElicitationKind::read(&method, params));
@@ -137,7 +143,12 @@ pub struct InputQuestion<'a> {
 
 /// A result of the daemon that requests input from a client of this modern version. `server` is the server that needs
 /// the input, `state` the state that the retry must carry.
-pub fn input_required_result(version: Version, server: &str, questions: &[InputQuestion<'_>], state: &str) -> Vec<u8> {
+pub fn input_required_result(
+    version: Version,
+    server: &str,
+    questions: &[InputQuestion<'_>],
+    state: &str,
+) -> Vec<u8> {
     let mut requests = String::new();
     for question in questions {
         let comma = if requests.is_empty() { "" } else { "," };
@@ -223,12 +234,15 @@ pub fn read_retry<'a>(
 ) -> Result<Option<RetryInput<'a>>, RpcError> {
     if let Some(responses) = responses {
         if !responses.is_object() {
-            return Err(RpcError::invalid_params("params.inputResponses must be an object"));
+            return Err(RpcError::invalid_params(
+                "params.inputResponses must be an object",
+            ));
         }
         let mut keys: Vec<Cow<'_, str>> = Vec::new();
         for member in responses.members() {
             if keys.len() >= REQUESTS_LIMIT {
-                let message = format!("params.inputResponses must have at most {REQUESTS_LIMIT} members");
+                let message =
+                    format!("params.inputResponses must have at most {REQUESTS_LIMIT} members");
                 return Err(RpcError::invalid_params(message));
             }
             let key = member.key.as_str().filter(|key| !keys.contains(key));
@@ -249,7 +263,9 @@ pub fn read_retry<'a>(
             "params.requestState must have at most {WRAPPED_LIMIT} bytes"
         ))),
         Some(state) => Ok(Some(RetryInput { state, responses })),
-        None => Err(RpcError::invalid_params("params.requestState must be a string")),
+        None => Err(RpcError::invalid_params(
+            "params.requestState must be a string",
+        )),
     }
 }
 
@@ -267,21 +283,27 @@ pub struct RetryWith<'a> {
 /// tool.
 pub fn retry_edits(params: Json<'_>, with: RetryWith<'_>) -> Edits {
     let mut edits = Edits::new();
-    let wanted = [("requestState", with.state), ("inputResponses", with.responses)];
+    let wanted = [
+        ("requestState", with.state),
+        ("inputResponses", with.responses),
+    ];
     let mut insert = Vec::new();
     for (key, value) in wanted {
         if let Some(value) = value.filter(|_| params.get(key).is_none()) {
             insert.push(format!("\"{key}\":{value}"));
         }
     }
-    rewrite(&mut edits, params, &insert.join(","), |member, _| {
-        match wanted.iter().find(|(key, _)| member.key.is_string(key)) {
+    rewrite(
+        &mut edits,
+        params,
+        &insert.join(","),
+        |member, _| match wanted.iter().find(|(key, _)| member.key.is_string(key)) {
             Some((_, Some(value))) if member.value.text() == *value => Change::Keep,
             Some((_, Some(value))) => Change::Replace((*value).to_owned()),
             Some((_, None)) => Change::Remove,
             None => Change::Keep,
-        }
-    });
+        },
+    );
     edits
 }
 
@@ -313,14 +335,19 @@ mod tests {
         assert_eq!(read.state.unwrap().text(), r#""s\n""#);
         let only_state = read_input_required(json(r#"{"requestState":"s"}"#)).unwrap();
         assert!(only_state.requests.is_empty());
-        assert!(is_input_required(json(text)) && !is_input_required(json(r#"{"resultType":"complete"}"#)));
+        assert!(
+            is_input_required(json(text))
+                && !is_input_required(json(r#"{"resultType":"complete"}"#))
+        );
     }
 
     #[test]
     fn hostile_input_requests_are_refused() {
         let one = r#"{"method":"roots/list"}"#;
         let many = |count: usize| {
-            let members: Vec<_> = (0..count).map(|index| format!("\"{index}\":{one}")).collect();
+            let members: Vec<_> = (0..count)
+                .map(|index| format!("\"{index}\":{one}"))
+                .collect();
             format!(r#"{{"inputRequests":{{{}}}}}"#, members.join(","))
         };
         assert!(read_input_required(json(&many(REQUESTS_LIMIT))).is_ok());
@@ -342,7 +369,10 @@ mod tests {
             r#"{"inputRequests":{"a":{"method":"roots/list","METHOD":"x"}}}"#.to_owned(),
             format!(r#"{{"inputRequests":{{"a":{one},"\u0061":{one}}}}}"#),
             format!(r#"{{"inputRequests":{{"\ud800":{one}}}}}"#),
-            format!(r#"{{"inputRequests":{{"{}":{one}}}}}"#, "k".repeat(KEY_LIMIT + 1)),
+            format!(
+                r#"{{"inputRequests":{{"{}":{one}}}}}"#,
+                "k".repeat(KEY_LIMIT + 1)
+            ),
             many(REQUESTS_LIMIT + 1),
         ] {
             let refused = read_input_required(json(&text)).unwrap_err();
@@ -369,7 +399,10 @@ mod tests {
         let read = read_input_required(json(&result)).unwrap();
         assert!(is_input_required(json(&result)));
         assert_eq!(read.state.unwrap().as_str().unwrap(), "state");
-        assert_eq!(read.requests[0].params.unwrap().text(), questions[0].params.unwrap());
+        assert_eq!(
+            read.requests[0].params.unwrap().text(),
+            questions[0].params.unwrap()
+        );
         assert_eq!(read.requests[1].ask, ElicitationKind::Roots);
         assert!(read.requests[0].key.is_string("a\""));
     }
@@ -386,7 +419,10 @@ mod tests {
                 r#"{"requestState":"ours", "inputRequests":{"requestState":1}}"#,
             ),
         ] {
-            assert_eq!(apply(text, &wrapped_state_edits(json(text), "ours")), expected);
+            assert_eq!(
+                apply(text, &wrapped_state_edits(json(text), "ours")),
+                expected
+            );
         }
     }
 
@@ -395,18 +431,25 @@ mod tests {
         let read = |text: &str| {
             let params = Json::parse(text.as_bytes()).unwrap();
             read_retry(params.get("requestState"), params.get("inputResponses"))
-                .map(|retry| retry.map(|retry| (retry.state.into_owned(), retry.responses.is_some())))
+                .map(|retry| {
+                    retry.map(|retry| (retry.state.into_owned(), retry.responses.is_some()))
+                })
                 .map_err(|error| error.code)
         };
         assert_eq!(read("{}"), Ok(None));
         assert_eq!(read(r#"{"inputResponses":{"a":{}}}"#), Ok(None));
         assert_eq!(read(r#"{"requestState":null}"#), Ok(None));
-        assert_eq!(read(r#"{"requestState":"\u0061"}"#), Ok(Some(("a".to_owned(), false))));
+        assert_eq!(
+            read(r#"{"requestState":"\u0061"}"#),
+            Ok(Some(("a".to_owned(), false)))
+        );
         assert_eq!(
             read(r#"{"requestState":"a","inputResponses":{"k":{"action":"accept"}}}"#),
             Ok(Some(("a".to_owned(), true)))
         );
-        let many: Vec<_> = (0..=REQUESTS_LIMIT).map(|index| format!("\"{index}\":{{}}")).collect();
+        let many: Vec<_> = (0..=REQUESTS_LIMIT)
+            .map(|index| format!("\"{index}\":{{}}"))
+            .collect();
         let long = "x".repeat(WRAPPED_LIMIT);
         for text in [
             r#"{"requestState":7}"#.to_owned(),
@@ -415,7 +458,10 @@ mod tests {
             r#"{"requestState":"a","inputResponses":[]}"#.to_owned(),
             r#"{"requestState":"a","inputResponses":{"k":"accept"}}"#.to_owned(),
             r#"{"requestState":"a","inputResponses":{"k":{},"\u006b":{}}}"#.to_owned(),
-            format!(r#"{{"requestState":"a","inputResponses":{{{}}}}}"#, many.join(",")),
+            format!(
+                r#"{{"requestState":"a","inputResponses":{{{}}}}}"#,
+                many.join(",")
+            ),
         ] {
             assert_eq!(read(&text), Err(INVALID_PARAMS), "{text}");
         }

@@ -48,7 +48,9 @@ pub mod upstream;
 pub mod uri;
 pub mod version;
 
-pub use answer::{AnswerBody, Capability, ServerIdentity, discover_result, empty_result, initialize_result};
+pub use answer::{
+    AnswerBody, Capability, ServerIdentity, discover_result, empty_result, initialize_result,
+};
 pub use client_info::ClientInfo;
 pub use deferred::DeferredTask;
 pub use elicitation::{ClientReply, Wording, elicitations, read_response};
@@ -60,11 +62,14 @@ pub use feature::{Feature, Features};
 pub use meta_record::MetaRecord;
 pub use method::{Method, Route};
 pub use mirrored_argument::{MirroredArgument, compare_request, declared_version, request_fields};
-pub use request::{ClientNotification, Request, SessionPhase, classify, read_initialize, read_notification};
+pub use request::{
+    ClientNotification, Request, SessionPhase, classify, read_initialize, read_notification,
+};
 pub use rewrites::{AnswerShape, ResultFindings, error_edits, inspect_result, result_edits};
 pub use rpc_error::RpcError;
 pub use towards::{
-    Towards, cancelled_edits, id_edit, mute_edits, params_edits, progress_edits, quoted, rename_edit, required_params,
+    Towards, cancelled_edits, id_edit, mute_edits, params_edits, progress_edits, quoted,
+    rename_edit, required_params,
 };
 pub use version::{Era, Version};
 
@@ -98,7 +103,14 @@ mod tests {
 
     #[test]
     fn prefixes_end_between_characters() {
-        for (longest, expected) in [(0, ""), (1, "a"), (2, "a"), (3, "aé"), (4, "aéb"), (9, "aéb")] {
+        for (longest, expected) in [
+            (0, ""),
+            (1, "a"),
+            (2, "a"),
+            (3, "aé"),
+            (4, "aéb"),
+            (9, "aéb"),
+        ] {
             assert_eq!(super::prefix("aéb", longest), expected);
         }
     }
@@ -125,12 +137,19 @@ mod tests {
             "../../colibri-mcpd/tests",
             "../../tests/tests",
         ] {
-            sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory), &mut source);
+            sources(
+                &Path::new(env!("CARGO_MANIFEST_DIR")).join(directory),
+                &mut source,
+            );
         }
         let mut rows = 0;
         for line in REWRITES.lines().filter(|line| line.starts_with("| `")) {
             let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-            assert_eq!(cells.len(), 5, "path, direction, condition, edit, test: {line}");
+            assert_eq!(
+                cells.len(),
+                5,
+                "path, direction, condition, edit, test: {line}"
+            );
             let test = cells[4].trim_matches('`');
             let declared = format!("fn {test}(");
             let at = source

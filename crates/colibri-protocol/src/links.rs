@@ -63,13 +63,21 @@ impl<'s> Links<'s> {
     }
 
     fn uris(&mut self, edits: &mut Edits, object: Json<'_>) {
-        for member in object.members().filter(|member| member.key.is_string("uri")) {
+        for member in object
+            .members()
+            .filter(|member| member.key.is_string("uri"))
+        {
             self.uri(edits, member.value);
         }
     }
 
     /// Edits a member of a result.
-    pub(crate) fn result_member(&mut self, edits: &mut Edits, method: Option<Method>, member: &JsonMember<'_>) {
+    pub(crate) fn result_member(
+        &mut self,
+        edits: &mut Edits,
+        method: Option<Method>,
+        member: &JsonMember<'_>,
+    ) {
         if member.key.is_string("_meta") {
             return self.meta(edits, member.value);
         }
@@ -79,9 +87,15 @@ impl<'s> Links<'s> {
                 self.result_member(edits, Some(Method::ToolsCall), &within);
             }
         } else if method == Some(Method::ResourcesRead) && member.key.is_string("contents") {
-            member.value.elements().for_each(|content| self.uris(edits, content));
+            member
+                .value
+                .elements()
+                .for_each(|content| self.uris(edits, content));
         } else if method == Some(Method::DirectoryRead) && member.key.is_string("resources") {
-            member.value.elements().for_each(|child| self.uris(edits, child));
+            member
+                .value
+                .elements()
+                .for_each(|child| self.uris(edits, child));
         } else {
             each_block(method, member, &mut |block| self.block(edits, block, 0));
         }
@@ -94,7 +108,9 @@ impl<'s> Links<'s> {
             return;
         }
         let is = |kind: &str| {
-            let mut types = block.members().filter(|member| member.key.is_string("type"));
+            let mut types = block
+                .members()
+                .filter(|member| member.key.is_string("type"));
             types.any(|member| member.value.is_string(kind))
         };
         let (links, embeds, holds) = (is("resource_link"), is("resource"), is("tool_result"));
@@ -118,7 +134,8 @@ impl<'s> Links<'s> {
     /// Edits a `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps SDK, "Component
     /// templates").
     pub(crate) fn meta(&mut self, edits: &mut Edits, meta: Json<'_>) {
-        meta.members().for_each(|member| self.meta_member(edits, &member));
+        meta.members()
+            .for_each(|member| self.meta_member(edits, &member));
     }
 
     /// Edits a member of a `_meta`.
@@ -136,11 +153,20 @@ impl<'s> Links<'s> {
 }
 
 /// Calls `each` with the content blocks in a member of a result.
-pub(crate) fn each_block<'a>(method: Option<Method>, member: &JsonMember<'a>, each: &mut impl FnMut(Json<'a>)) {
+pub(crate) fn each_block<'a>(
+    method: Option<Method>,
+    member: &JsonMember<'a>,
+    each: &mut impl FnMut(Json<'a>),
+) {
     match method {
-        Some(Method::ToolsCall) if member.key.is_string("content") => member.value.elements().for_each(each),
+        Some(Method::ToolsCall) if member.key.is_string("content") => {
+            member.value.elements().for_each(each)
+        }
         Some(Method::PromptsGet) if member.key.is_string("messages") => {
-            member.value.elements().for_each(|message| each_content(message, each));
+            member
+                .value
+                .elements()
+                .for_each(|message| each_content(message, each));
         }
         _ => {}
     }
@@ -148,7 +174,10 @@ pub(crate) fn each_block<'a>(method: Option<Method>, member: &JsonMember<'a>, ea
 
 /// Calls `each` with the content of a message: one block, or several.
 fn each_content<'a>(message: Json<'a>, each: &mut impl FnMut(Json<'a>)) {
-    for member in message.members().filter(|member| member.key.is_string("content")) {
+    for member in message
+        .members()
+        .filter(|member| member.key.is_string("content"))
+    {
         if member.value.is_object() {
             each(member.value);
         } else {
@@ -171,7 +200,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn edits(method: Method, server: Version, client: Version, text: &str) -> Result<Edits, Failure> {
+    fn edits(
+        method: Method,
+        server: Version,
+        client: Version,
+        text: &str,
+    ) -> Result<Edits, Failure> {
         let shape = AnswerShape {
             method: Some(method),
             server,
@@ -190,7 +224,11 @@ mod tests {
     fn check(method: Method, text: &str, expected: &str) {
         for version in [V2025_06_18, V2025_11_25] {
             for client in [V2025_06_18, V2025_11_25] {
-                assert_eq!(shown(method, version, client, text), expected, "{version} {client}");
+                assert_eq!(
+                    shown(method, version, client, text),
+                    expected,
+                    "{version} {client}"
+                );
             }
             let modern = shown(method, version, V2026_07_28, text);
             assert!(modern.ends_with(&expected[1..]), "{modern}");
@@ -302,7 +340,8 @@ mod tests {
                 client,
                 prefix: Some("fs"),
             };
-            let edits = rewrites::error_edits(&shape, Json::parse(error.as_bytes()).unwrap()).unwrap();
+            let edits =
+                rewrites::error_edits(&shape, Json::parse(error.as_bytes()).unwrap()).unwrap();
             String::from_utf8(edits.apply(error.as_bytes())).unwrap()
         };
         assert_eq!(
@@ -316,7 +355,10 @@ mod tests {
     fn links_inside_tasks_read_back_too() {
         let text = r#"{"resultType":"complete","status":"completed","result":{"content":[{"type":"resource_link","uri":"a:"}],"result":{"content":[{"type":"resource_link","uri":"x"}]}}}"#;
         let expected = text.replace("\"a:", "\"fs+a:");
-        assert_eq!(shown(Method::TasksGet, V2026_07_28, V2026_07_28, text), expected);
+        assert_eq!(
+            shown(Method::TasksGet, V2026_07_28, V2026_07_28, text),
+            expected
+        );
     }
 
     #[test]
@@ -324,13 +366,22 @@ mod tests {
         let block = r#"{"type":"resource_link","uri":"a","uri":"a"}"#;
         let blocks = |count: usize| format!("{{\"content\":[{}]}}", vec![block; count].join(","));
         let call = |text: &str| edits(Method::ToolsCall, V2025_11_25, V2025_11_25, text);
-        assert_eq!(call(&blocks(LINKS_LIMIT / 2)).unwrap().iter().count(), LINKS_LIMIT);
+        assert_eq!(
+            call(&blocks(LINKS_LIMIT / 2)).unwrap().iter().count(),
+            LINKS_LIMIT
+        );
         assert_eq!(
             call(&blocks(LINKS_LIMIT / 2 + 1)).unwrap_err().code,
             Code::ResultTooLarge
         );
-        assert_eq!(call(&blocks(1_000_000)).unwrap_err().code, Code::ResultTooLarge);
-        let plain = format!("{{\"content\":[{}]}}", vec![r#"{"type":"text"}"#; 100_000].join(","));
+        assert_eq!(
+            call(&blocks(1_000_000)).unwrap_err().code,
+            Code::ResultTooLarge
+        );
+        let plain = format!(
+            "{{\"content\":[{}]}}",
+            vec![r#"{"type":"text"}"#; 100_000].join(",")
+        );
         assert!(call(&plain).unwrap().is_empty());
         let deep = "{\"type\":\"tool_result\",\"content\":[".repeat(20_000);
         let deep = format!("{{\"content\":[{deep}{}]}}", "]}".repeat(20_000));

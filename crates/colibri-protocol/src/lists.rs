@@ -51,7 +51,8 @@ pub fn definition_edits(
     exposure: Option<&Exposure<'_>>,
 ) -> Edits {
     let mut edits = Edits::new();
-    let strict_schemas = feature == Feature::Tool && server.has_free_output() && !client.has_free_output();
+    let strict_schemas =
+        feature == Feature::Tool && server.has_free_output() && !client.has_free_output();
     if exposure.is_none() && !strict_schemas {
         return edits;
     }
@@ -63,7 +64,10 @@ pub fn definition_edits(
         let (key, value) = (member.key, member.value);
         if let Some(exposure) = exposure {
             if key.is_string(feature.identifier()) {
-                if matches!(feature, Feature::Resource | Feature::Template | Feature::Skill) {
+                if matches!(
+                    feature,
+                    Feature::Resource | Feature::Template | Feature::Skill
+                ) {
                     uri::expose(edits, exposure.server, value);
                     return Change::Keep;
                 }
@@ -135,13 +139,18 @@ fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String
 
 /// True if the legacy versions allow a schema as `outputSchema`: an object whose `type` is `"object"`.
 fn is_object_schema(schema: Json<'_>) -> bool {
-    schema.get("type").is_some_and(|kind| kind.is_string("object"))
+    schema
+        .get("type")
+        .is_some_and(|kind| kind.is_string("object"))
 }
 
 /// Replaces the property schemas `true` and `false` by schema objects with the same meaning. Legacy versions allow only
 /// objects there, and their readers drop the whole list over one boolean.
 fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
-    for properties in schema.members().filter(|member| member.key.is_string("properties")) {
+    for properties in schema
+        .members()
+        .filter(|member| member.key.is_string("properties"))
+    {
         for property in properties.value.members() {
             match property.value.as_bool() {
                 Some(true) => edits.replace(property.value.span(), "{}"),
@@ -157,11 +166,13 @@ fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
 pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u64 {
     servers
         .into_iter()
-        .map(
-            |(version, ttl)| {
-                if version.is_modern() { ttl.unwrap_or(0) } else { TTL_MS }
-            },
-        )
+        .map(|(version, ttl)| {
+            if version.is_modern() {
+                ttl.unwrap_or(0)
+            } else {
+                TTL_MS
+            }
+        })
         .fold(TTL_MS, u64::min)
 }
 
@@ -235,7 +246,8 @@ pub fn page<'a>(
         if after.is_some_and(|after| name <= after) {
             continue;
         }
-        if listed.len() == PAGE_ENTRIES || !listed.is_empty() && page.len() - start + 1 + definition.len() > PAGE_BYTES
+        if listed.len() == PAGE_ENTRIES
+            || !listed.is_empty() && page.len() - start + 1 + definition.len() > PAGE_BYTES
         {
             more = true;
             break;
@@ -252,7 +264,13 @@ pub fn page<'a>(
     page.push(b']');
     if let Some(last) = last.filter(|_| more) {
         page.extend_from_slice(b",\"nextCursor\":");
-        write_string(&mut page, &ListCursor { after: last.to_owned() }.encode());
+        write_string(
+            &mut page,
+            &ListCursor {
+                after: last.to_owned(),
+            }
+            .encode(),
+        );
     }
     if client.is_modern() {
         page.extend_from_slice(
@@ -276,7 +294,12 @@ mod tests {
     use serde_json::{Value, json};
     use std::collections::BTreeMap;
 
-    fn edited(text: &str, server: Version, client: Version, exposure: Option<&Exposure<'_>>) -> String {
+    fn edited(
+        text: &str,
+        server: Version,
+        client: Version,
+        exposure: Option<&Exposure<'_>>,
+    ) -> String {
         let edits = definition_edits(Feature::Tool, json(text), (server, client), exposure);
         String::from_utf8(edits.apply(text.as_bytes())).unwrap()
     }
@@ -347,8 +370,12 @@ mod tests {
             ),
         ] {
             for client in Version::ALL {
-                let edits = definition_edits(feature, json(text), (client, V2025_11_25), Some(&PLAIN));
-                assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), expected);
+                let edits =
+                    definition_edits(feature, json(text), (client, V2025_11_25), Some(&PLAIN));
+                assert_eq!(
+                    String::from_utf8(edits.apply(text.as_bytes())).unwrap(),
+                    expected
+                );
                 let as_it_is = definition_edits(feature, json(text), (V2026_07_28, client), None);
                 assert!(as_it_is.is_empty(), "{client}");
             }
@@ -375,7 +402,9 @@ mod tests {
             "{}",
         ] {
             let text = format!(r#"{{"name":"log","_meta":{meta},"z":1}}"#);
-            let value: Value = serde_json::from_str(&edited(&text, V2025_11_25, V2025_11_25, Some(&PLAIN))).unwrap();
+            let value: Value =
+                serde_json::from_str(&edited(&text, V2025_11_25, V2025_11_25, Some(&PLAIN)))
+                    .unwrap();
             let mut expected = json!({"org.colibri/server": "git", "org.colibri/name": "log"});
             if meta.contains("\"x\":1") {
                 expected["x"] = json!(1);
@@ -389,18 +418,28 @@ mod tests {
         for (text, title) in [
             (r#"{"name":"log"}"#, json!("log all/\"it\"")),
             (r#"{"name":"log","title":"Log"}"#, json!("Log")),
-            (r#"{"name":"log","annotations":{"title":"Log"}}"#, Value::Null),
+            (
+                r#"{"name":"log","annotations":{"title":"Log"}}"#,
+                Value::Null,
+            ),
             (
                 r#"{"name":"log","annotations":{"readOnlyHint":true}}"#,
                 json!("log all/\"it\""),
             ),
         ] {
-            let value: Value = serde_json::from_str(&edited(text, V2025_11_25, V2025_11_25, Some(&CHANGED))).unwrap();
+            let value: Value =
+                serde_json::from_str(&edited(text, V2025_11_25, V2025_11_25, Some(&CHANGED)))
+                    .unwrap();
             assert_eq!(value["title"], title, "{text}");
             assert_eq!(value["_meta"][META_NAME], "log all/\"it\"");
         }
-        let value: Value =
-            serde_json::from_str(&edited(r#"{"name":"log"}"#, V2025_11_25, V2025_11_25, Some(&PLAIN))).unwrap();
+        let value: Value = serde_json::from_str(&edited(
+            r#"{"name":"log"}"#,
+            V2025_11_25,
+            V2025_11_25,
+            Some(&PLAIN),
+        ))
+        .unwrap();
         assert!(value.get("title").is_none(), "a mere prefix needs no title");
     }
 
@@ -410,8 +449,13 @@ mod tests {
             state: Some("failed"),
             ..PLAIN
         };
-        let value: Value =
-            serde_json::from_str(&edited(r#"{"name":"log"}"#, V2025_11_25, V2025_11_25, Some(&exposure))).unwrap();
+        let value: Value = serde_json::from_str(&edited(
+            r#"{"name":"log"}"#,
+            V2025_11_25,
+            V2025_11_25,
+            Some(&exposure),
+        ))
+        .unwrap();
         assert_eq!(value["_meta"][META_STATE], "failed");
     }
 
@@ -434,7 +478,11 @@ mod tests {
                 } else {
                     r#"{"name":"log", "title":"t"}"#
                 };
-                assert_eq!(edited(&text, V2026_07_28, client, None), expected, "{client} {schema}");
+                assert_eq!(
+                    edited(&text, V2026_07_28, client, None),
+                    expected,
+                    "{client} {schema}"
+                );
                 assert_eq!(
                     edited(&text, V2025_11_25, client, None),
                     text,
@@ -460,12 +508,22 @@ mod tests {
     #[test]
     fn the_least_ttl_counts() {
         assert_eq!(least_ttl([]), TTL_MS);
-        assert_eq!(least_ttl([(V2025_11_25, Some(1)), (V2026_07_28, Some(90_000))]), TTL_MS);
-        assert_eq!(least_ttl([(V2026_07_28, Some(5_000)), (V2024_11_05, None)]), 5_000);
+        assert_eq!(
+            least_ttl([(V2025_11_25, Some(1)), (V2026_07_28, Some(90_000))]),
+            TTL_MS
+        );
+        assert_eq!(
+            least_ttl([(V2026_07_28, Some(5_000)), (V2024_11_05, None)]),
+            5_000
+        );
         assert_eq!(least_ttl([(V2026_07_28, None)]), 0);
     }
 
-    fn listed(client: Version, cursor: Option<&ListCursor>, tools: &BTreeMap<String, Vec<u8>>) -> Value {
+    fn listed(
+        client: Version,
+        cursor: Option<&ListCursor>,
+        tools: &BTreeMap<String, Vec<u8>>,
+    ) -> Value {
         let tools = tools
             .iter()
             .map(|(name, definition)| (name.as_str(), definition.as_slice()));
@@ -497,11 +555,18 @@ mod tests {
         }
         let modern = listed(V2026_07_28, None, &tools);
         assert_eq!(
-            (&modern["resultType"], &modern["ttlMs"], &modern["cacheScope"]),
+            (
+                &modern["resultType"],
+                &modern["ttlMs"],
+                &modern["cacheScope"]
+            ),
             (&json!("complete"), &json!(5), &json!("private"))
         );
         assert_eq!(modern["_meta"][META_SERVER_INFO]["name"], "colibri-mcp");
-        assert_eq!(listed(V2025_11_25, None, &BTreeMap::new()), json!({"tools": []}));
+        assert_eq!(
+            listed(V2025_11_25, None, &BTreeMap::new()),
+            json!({"tools": []})
+        );
     }
 
     #[test]
@@ -547,7 +612,10 @@ mod tests {
         let cursor = next(&listed(V2025_11_25, None, &tools)).unwrap();
         tools.remove("t0999");
         tools.insert("a first one".into(), definition("a first one", 0));
-        assert_eq!(listed(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"], "t1000");
+        assert_eq!(
+            listed(V2025_11_25, Some(&cursor), &tools)["tools"][0]["name"],
+            "t1000"
+        );
     }
 
     #[test]

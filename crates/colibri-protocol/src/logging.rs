@@ -74,11 +74,17 @@ mod tests {
 
     #[test]
     fn levels_are_read_and_compared() {
-        let read = |text: &'static str| read_set_level(Some(Json::parse(text.as_bytes()).unwrap())).ok();
-        let level = |name: &str| Level::read(Json::parse(format!("\"{name}\"").as_bytes()).unwrap()).unwrap();
+        let read =
+            |text: &'static str| read_set_level(Some(Json::parse(text.as_bytes()).unwrap())).ok();
+        let level = |name: &str| {
+            Level::read(Json::parse(format!("\"{name}\"").as_bytes()).unwrap()).unwrap()
+        };
         assert!(level("debug") < level("info") && level("warning") < level("emergency"));
         assert_eq!(read(r#"{"level":"w\u0061rning"}"#), Some(level("warning")));
-        assert_eq!((level("notice"), Level::NOTICE.as_str()), (Level::NOTICE, "notice"));
+        assert_eq!(
+            (level("notice"), Level::NOTICE.as_str()),
+            (Level::NOTICE, "notice")
+        );
         assert_eq!(
             message(Level::NOTICE, "{\"a\":1}", Some("\"s\"")),
             br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"notice","logger":"colibri","data":{"a":1},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#

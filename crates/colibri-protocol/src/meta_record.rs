@@ -24,14 +24,17 @@ impl MetaRecord {
     pub fn read(meta: Json<'_>) -> Option<MetaRecord> {
         let record = meta.get(META_RECORD)?;
         let (origin, n) = (record.get("origin")?.as_str()?, record.get("n")?.as_u64()?);
-        let is_origin = (1..=MAX_ORIGIN).contains(&origin.len()) && origin.bytes().all(|byte| byte.is_ascii_graphic());
+        let is_origin = (1..=MAX_ORIGIN).contains(&origin.len())
+            && origin.bytes().all(|byte| byte.is_ascii_graphic());
         let origin = Box::from(&*origin);
         is_origin.then_some(MetaRecord { origin, n })
     }
 
     /// Reads what was answered, a result or an error.
     pub fn of_answer(outcome: Json<'_>) -> Option<MetaRecord> {
-        let meta = outcome.get("_meta").or_else(|| outcome.get("data")?.get("_meta"));
+        let meta = outcome
+            .get("_meta")
+            .or_else(|| outcome.get("data")?.get("_meta"));
         MetaRecord::read(meta?)
     }
 
@@ -58,7 +61,11 @@ impl MetaRecord {
     }
 
     /// Puts the record into the object at `place`. True beside it: into a member that the object lacks.
-    fn put(&self, frame: &[u8], place: impl FnOnce(Json<'_>) -> Option<(Json<'_>, bool)>) -> Vec<u8> {
+    fn put(
+        &self,
+        frame: &[u8],
+        place: impl FnOnce(Json<'_>) -> Option<(Json<'_>, bool)>,
+    ) -> Vec<u8> {
         let found = Json::parse(frame).ok().and_then(place);
         let Some((object, is_owner)) = found.filter(|(object, _)| object.is_object()) else {
             return frame.to_vec();
@@ -123,7 +130,10 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"x","data":{"code":"POLICY_DENIED"}}}"#,
         ] {
             let text = String::from_utf8(record(8).put_in_answer(answer.as_bytes())).unwrap();
-            let outcome = json(&text).get("result").or_else(|| json(&text).get("error")).unwrap();
+            let outcome = json(&text)
+                .get("result")
+                .or_else(|| json(&text).get("error"))
+                .unwrap();
             assert_eq!(MetaRecord::of_answer(outcome), Some(record(8)), "{text}");
             assert_eq!(text.matches(META_RECORD).count(), 1, "{text}");
         }

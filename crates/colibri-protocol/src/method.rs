@@ -165,9 +165,19 @@ impl Method {
             Method::Initialize => facts("initialize", Legacy, None, Own),
             Method::Discover => facts("server/discover", Modern, None, Own).cacheable(),
             Method::Ping => facts("ping", Legacy, None, Own),
-            Method::ToolsList => facts("tools/list", All, Some(Tools), List(Feature::Tool)).cacheable(),
-            Method::ToolsCall => facts("tools/call", All, Some(Tools), Named(Feature::Tool)).asking_back(),
-            Method::ResourcesList => facts("resources/list", All, Some(Resources), List(Feature::Resource)).cacheable(),
+            Method::ToolsList => {
+                facts("tools/list", All, Some(Tools), List(Feature::Tool)).cacheable()
+            }
+            Method::ToolsCall => {
+                facts("tools/call", All, Some(Tools), Named(Feature::Tool)).asking_back()
+            }
+            Method::ResourcesList => facts(
+                "resources/list",
+                All,
+                Some(Resources),
+                List(Feature::Resource),
+            )
+            .cacheable(),
             Method::ResourceTemplatesList => facts(
                 "resources/templates/list",
                 All,
@@ -178,19 +188,31 @@ impl Method {
             Method::ResourcesRead => facts("resources/read", All, Some(Resources), Resource)
                 .asking_back()
                 .cacheable(),
-            Method::ResourcesSubscribe => facts("resources/subscribe", Legacy, Some(Resources), Resource),
-            Method::ResourcesUnsubscribe => facts("resources/unsubscribe", Legacy, Some(Resources), Resource),
-            Method::PromptsList => facts("prompts/list", All, Some(Prompts), List(Feature::Prompt)).cacheable(),
-            Method::PromptsGet => facts("prompts/get", All, Some(Prompts), Named(Feature::Prompt)).asking_back(),
+            Method::ResourcesSubscribe => {
+                facts("resources/subscribe", Legacy, Some(Resources), Resource)
+            }
+            Method::ResourcesUnsubscribe => {
+                facts("resources/unsubscribe", Legacy, Some(Resources), Resource)
+            }
+            Method::PromptsList => {
+                facts("prompts/list", All, Some(Prompts), List(Feature::Prompt)).cacheable()
+            }
+            Method::PromptsGet => {
+                facts("prompts/get", All, Some(Prompts), Named(Feature::Prompt)).asking_back()
+            }
             Method::Complete => facts("completion/complete", All, Some(Completions), Reference),
             Method::LoggingSetLevel => facts("logging/setLevel", Legacy, Some(Logging), Own),
             Method::SubscriptionsListen => facts("subscriptions/listen", Modern, None, Own),
             Method::TasksGet => facts("tasks/get", Modern, Some(Tools), Task),
             Method::TasksUpdate => facts("tasks/update", Modern, Some(Tools), Task),
             Method::TasksCancel => facts("tasks/cancel", Modern, Some(Tools), Task),
-            Method::SkillsList => facts("skills/list", All, Some(Skills), List(Feature::Skill)).cacheable(),
+            Method::SkillsList => {
+                facts("skills/list", All, Some(Skills), List(Feature::Skill)).cacheable()
+            }
             Method::SkillsGet => facts("skills/get", All, Some(Skills), Skill).cacheable(),
-            Method::DirectoryRead => facts("resources/directory/read", All, Some(Skills), Directory),
+            Method::DirectoryRead => {
+                facts("resources/directory/read", All, Some(Skills), Directory)
+            }
         }
     }
 
@@ -213,7 +235,9 @@ impl Method {
     /// The method with this name. `None` for names that no version has, and for `tasks/result` and `tasks/list`: only
     /// 2025-11-25 had them, under a capability that the daemon never declares.
     pub fn parse(name: &str) -> Option<Method> {
-        Method::ALL.into_iter().find(|method| method.as_str() == name)
+        Method::ALL
+            .into_iter()
+            .find(|method| method.as_str() == name)
     }
 
     /// True if `version` has the method.
@@ -237,7 +261,9 @@ impl Method {
             Route::Named(_) => Some("name"),
             Route::Resource => Some("uri"),
             Route::Task => Some("taskId"),
-            Route::Own | Route::List(_) | Route::Reference | Route::Skill | Route::Directory => None,
+            Route::Own | Route::List(_) | Route::Reference | Route::Skill | Route::Directory => {
+                None
+            }
         }
     }
 

@@ -34,7 +34,12 @@ pub fn compare_request<'h>(
     let declared = declared_version(params);
     // A body without a version is no mismatch: the request is refused for that elsewhere.
     if let Some(declared) = declared {
-        compare_text("mcp-protocol-version", &declared, field("mcp-protocol-version"), false)?;
+        compare_text(
+            "mcp-protocol-version",
+            &declared,
+            field("mcp-protocol-version"),
+            false,
+        )?;
     }
     compare_text("mcp-method", method, field("mcp-method"), false)?;
     match named(method, params) {
@@ -55,7 +60,11 @@ pub fn declared_version<'a>(params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
 
 /// The header fields of a modern request, by their names in lower case. `arguments` are the mirrored arguments of the
 /// called tool.
-pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[MirroredArgument]) -> Vec<(String, String)> {
+pub fn request_fields(
+    method: &str,
+    params: Option<Json<'_>>,
+    arguments: &[MirroredArgument],
+) -> Vec<(String, String)> {
     let mut fields = vec![("mcp-method".to_owned(), encode(method))];
     if let Some(version) = declared_version(params) {
         fields.push(("mcp-protocol-version".to_owned(), encode(&version)));
@@ -64,7 +73,11 @@ pub fn request_fields(method: &str, params: Option<Json<'_>>, arguments: &[Mirro
         fields.push(("mcp-name".to_owned(), encode(&name)));
     }
     let given = params.and_then(|params| params.get("arguments"));
-    fields.extend(arguments.iter().filter_map(|mirrored| mirrored.field(given)));
+    fields.extend(
+        arguments
+            .iter()
+            .filter_map(|mirrored| mirrored.field(given)),
+    );
     fields
 }
 
@@ -100,8 +113,13 @@ impl MirroredArgument {
     }
 
     fn argument<'a>(&self, arguments: Option<Json<'a>>) -> Option<Json<'a>> {
-        let argument = self.path.iter().try_fold(arguments, |value, key| Some(value?.get(key)));
-        argument.flatten().filter(|value| value.kind() != JsonKind::Null)
+        let argument = self
+            .path
+            .iter()
+            .try_fold(arguments, |value, key| Some(value?.get(key)));
+        argument
+            .flatten()
+            .filter(|value| value.kind() != JsonKind::Null)
     }
 
     /// The header field for this argument, if there is one.
@@ -133,7 +151,12 @@ impl MirroredArgument {
             };
         };
         match argument.kind() {
-            JsonKind::String => compare_text(&self.field, &argument.as_str().unwrap_or_default(), said, true),
+            JsonKind::String => compare_text(
+                &self.field,
+                &argument.as_str().unwrap_or_default(),
+                said,
+                true,
+            ),
             JsonKind::Number => {
                 let text = decode(&self.field, said)?;
                 if text == argument.text() || same_number(&text, argument.text()) {
@@ -151,10 +174,16 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<MirroredArgu
         return;
     };
     for member in properties.members() {
-        let Some(key) = member.key.as_str() else { continue };
+        let Some(key) = member.key.as_str() else {
+            continue;
+        };
         path.push(key.into_owned());
-        let is_short = path.iter().map(String::len).sum::<usize>() <= MAX_PATH && found.len() < MAX_FIELDS;
-        if let Some(name) = member.value.get("x-mcp-header").and_then(|name| name.as_str())
+        let is_short =
+            path.iter().map(String::len).sum::<usize>() <= MAX_PATH && found.len() < MAX_FIELDS;
+        if let Some(name) = member
+            .value
+            .get("x-mcp-header")
+            .and_then(|name| name.as_str())
             && is_short
             && name.len() <= MAX_NAME
         {
@@ -197,13 +226,22 @@ const SCHEMAS_BY_NAME: [&str; 5] = [
 ];
 
 /// Checks the annotations of a schema and of all schemas below it. `reached` is true if only `properties` lead to it.
-fn check(schema: Json<'_>, reached: bool, depth: usize, seen: &mut BTreeSet<String>) -> Result<(), String> {
+fn check(
+    schema: Json<'_>,
+    reached: bool,
+    depth: usize,
+    seen: &mut BTreeSet<String>,
+) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Ok(());
     }
     for member in schema.members() {
-        let Some(key) = member.key.as_str() else { continue };
-        let below = |value: Json<'_>, reached, seen: &mut BTreeSet<String>| check(value, reached, depth + 1, seen);
+        let Some(key) = member.key.as_str() else {
+            continue;
+        };
+        let below = |value: Json<'_>, reached, seen: &mut BTreeSet<String>| {
+            check(value, reached, depth + 1, seen)
+        };
         if key == "x-mcp-header" {
             check_annotation(schema, member.value, reached && depth > 0, seen)?;
         } else if SCHEMAS_BY_NAME.contains(&&*key) {
@@ -255,7 +293,9 @@ fn check_annotation(
 
 /// A value in the form that a header field may have.
 fn encode(value: &str) -> String {
-    let plain = value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let plain = value
+        .bytes()
+        .all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
     let padded = value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']);
     let like_encoded = value.starts_with("=?base64?") && value.ends_with("?=");
     match plain && !padded && !like_encoded {
@@ -265,7 +305,12 @@ fn encode(value: &str) -> String {
 }
 
 /// Compares a value of the body with the value of its field, which may be encoded if `may_be_encoded`.
-fn compare_text(name: &str, value: &str, said: Option<&[u8]>, may_be_encoded: bool) -> Result<(), RpcError> {
+fn compare_text(
+    name: &str,
+    value: &str,
+    said: Option<&[u8]>,
+    may_be_encoded: bool,
+) -> Result<(), RpcError> {
     let text = if may_be_encoded {
         decode(name, said)?
     } else {
@@ -295,7 +340,9 @@ fn decode<'h>(name: &str, said: Option<&'h [u8]>) -> Result<Cow<'h, str>, RpcErr
         };
     }
     match std::str::from_utf8(said) {
-        Ok(text) if text.bytes().all(|byte| matches!(byte, b'\t' | 0x20..=0x7e)) => Ok(Cow::Borrowed(text)),
+        Ok(text) if text.bytes().all(|byte| matches!(byte, b'\t' | 0x20..=0x7e)) => {
+            Ok(Cow::Borrowed(text))
+        }
         _ => Err(bad(
             "has a character that stands in no header: encode it as =?base64?…?=",
         )),
@@ -318,7 +365,9 @@ fn missing(name: &str) -> RpcError {
 
 fn differs(name: &str, said: &str, value: &str) -> RpcError {
     let (said, value) = (brief(said, 100), brief(value, 100));
-    mismatch(format!("the header {name} says \"{said}\", the body \"{value}\""))
+    mismatch(format!(
+        "the header {name} says \"{said}\", the body \"{value}\""
+    ))
 }
 
 fn mismatch(what: String) -> RpcError {
@@ -332,9 +381,13 @@ mod tests {
 
     #[test]
     fn a_definition_does_not_become_many_times_larger_than_it_is() {
-        let annotated = |at: usize, name: &str| format!(r#""p{at}":{{"type":"string","x-mcp-header":"{name}{at}"}}"#);
+        let annotated = |at: usize, name: &str| {
+            format!(r#""p{at}":{{"type":"string","x-mcp-header":"{name}{at}"}}"#)
+        };
         let many: Vec<String> = (0..2000).map(|at| annotated(at, "N")).collect();
-        let tool = |properties: &str| format!(r#"{{"name":"t","inputSchema":{{"properties":{{{properties}}}}}}}"#);
+        let tool = |properties: &str| {
+            format!(r#"{{"name":"t","inputSchema":{{"properties":{{{properties}}}}}}}"#)
+        };
         let flat = tool(&many.join(","));
         assert_eq!(MirroredArgument::of_tool(json(&flat)).len(), MAX_FIELDS);
         assert!(
@@ -344,11 +397,15 @@ mod tests {
         );
         // One long key above all arguments is part of the path of each.
         let long = "k".repeat(1 << 16);
-        let below = tool(&format!(r#""{long}":{{"properties":{{{}}}}}"#, many.join(",")));
+        let below = tool(&format!(
+            r#""{long}":{{"properties":{{{}}}}}"#,
+            many.join(",")
+        ));
         assert!(MirroredArgument::of_tool(json(&below)).is_empty());
         let named = tool(&annotated(0, &long));
         assert!(
-            MirroredArgument::of_tool(json(&named)).is_empty() && MirroredArgument::check_tool(json(&named)).is_err()
+            MirroredArgument::of_tool(json(&named)).is_empty()
+                && MirroredArgument::check_tool(json(&named)).is_err()
         );
     }
 
@@ -375,7 +432,12 @@ mod tests {
                 true,
             ),
             ("tools/list", with(""), vec![version], false),
-            ("tools/list", with(""), vec![("mcp-method", "tools/list")], false),
+            (
+                "tools/list",
+                with(""),
+                vec![("mcp-method", "tools/list")],
+                false,
+            ),
             (
                 "tools/list",
                 with(""),
@@ -385,7 +447,10 @@ mod tests {
             (
                 "tools/list",
                 with(""),
-                vec![("mcp-protocol-version", "2025-11-25"), ("mcp-method", "tools/list")],
+                vec![
+                    ("mcp-protocol-version", "2025-11-25"),
+                    ("mcp-method", "tools/list"),
+                ],
                 false,
             ),
             (
@@ -400,7 +465,12 @@ mod tests {
                 vec![version, call, ("mcp-name", "a")],
                 true,
             ),
-            ("tools/call", with(r#","name":"a""#), vec![version, call], false),
+            (
+                "tools/call",
+                with(r#","name":"a""#),
+                vec![version, call],
+                false,
+            ),
             (
                 "tools/call",
                 with(r#","name":"a""#),
@@ -428,13 +498,21 @@ mod tests {
             (
                 "resources/read",
                 with(r#","uri":"x:y""#),
-                vec![version, ("mcp-method", "resources/read"), ("mcp-name", "x:y")],
+                vec![
+                    version,
+                    ("mcp-method", "resources/read"),
+                    ("mcp-name", "x:y"),
+                ],
                 true,
             ),
             (
                 "resources/read",
                 with(r#","uri":"x:y""#),
-                vec![version, ("mcp-method", "resources/read"), ("mcp-name", "x:z")],
+                vec![
+                    version,
+                    ("mcp-method", "resources/read"),
+                    ("mcp-name", "x:z"),
+                ],
                 false,
             ),
             (
@@ -469,18 +547,37 @@ mod tests {
             "other":{"oneOf":[{"properties":{"b":{"x-mcp-header":"B"}}}]}}}}"##;
         let mirrored = MirroredArgument::of_tool(json(definition));
         let fields: Vec<_> = mirrored.iter().map(|one| one.field.as_str()).collect();
-        assert_eq!(fields, ["mcp-param-region", "mcp-param-zone", "mcp-param-dry"]);
+        assert_eq!(
+            fields,
+            ["mcp-param-region", "mcp-param-zone", "mcp-param-dry"]
+        );
         let check = |which: usize, arguments: &str, said: Option<&str>| {
             let one = &mirrored[which];
-            one.compare(Some(json(arguments)), |_| said.map(str::as_bytes)).is_ok()
+            one.compare(Some(json(arguments)), |_| said.map(str::as_bytes))
+                .is_ok()
         };
         for (which, arguments, said, good) in [
             (0, r#"{"region":"us-west1"}"#, Some("us-west1"), true),
             (0, r#"{"region":"us-west1"}"#, Some("us-east1"), false),
             (0, r#"{"region":"us-west1"}"#, None, false),
-            (0, r#"{"region":"Hello"}"#, Some("=?base64?SGVsbG8=?="), true),
-            (0, r#"{"region":"Hello"}"#, Some("=?base64?SGVsbG8?="), false),
-            (0, r#"{"region":"Hello"}"#, Some("=?base64?SGVs!!!bG8=?="), false),
+            (
+                0,
+                r#"{"region":"Hello"}"#,
+                Some("=?base64?SGVsbG8=?="),
+                true,
+            ),
+            (
+                0,
+                r#"{"region":"Hello"}"#,
+                Some("=?base64?SGVsbG8?="),
+                false,
+            ),
+            (
+                0,
+                r#"{"region":"Hello"}"#,
+                Some("=?base64?SGVs!!!bG8=?="),
+                false,
+            ),
             (
                 0,
                 r#"{"region":"=?BASE64?SGVsbG8=?="}"#,
@@ -535,34 +632,69 @@ mod tests {
                     .map(|(_, value)| value.as_str())
             };
             assert_eq!(get("mcp-param-region"), Some(field));
-            assert_eq!((get("mcp-param-n"), get("mcp-param-off")), (Some("42"), Some("false")));
+            assert_eq!(
+                (get("mcp-param-n"), get("mcp-param-off")),
+                (Some("42"), Some("false"))
+            );
             assert_eq!((get("mcp-name"), get("mcp-param-no")), (Some("t"), None));
             let field = |name: &str| get(name).map(str::as_bytes);
-            assert_eq!(compare_request("tools/call", Some(json(&params)), field), Ok(()));
+            assert_eq!(
+                compare_request("tools/call", Some(json(&params)), field),
+                Ok(())
+            );
             for mirrored in &mirrored {
-                assert_eq!(mirrored.compare(json(&params).get("arguments"), field), Ok(()));
+                assert_eq!(
+                    mirrored.compare(json(&params).get("arguments"), field),
+                    Ok(())
+                );
             }
         }
     }
 
     #[test]
     fn a_tool_that_mirrors_what_it_may_not_is_refused() {
-        let at = |schema: &str| MirroredArgument::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)));
-        let property = |annotated: &str| at(&format!(r#"{{"properties":{{"a":{{{annotated}}}}}}}"#));
-        assert_eq!(property(r#""type":"string","x-mcp-header":"A-b_1""#), Ok(()));
+        let at = |schema: &str| {
+            MirroredArgument::check_tool(json(&format!(r#"{{"inputSchema":{schema}}}"#)))
+        };
+        let property =
+            |annotated: &str| at(&format!(r#"{{"properties":{{"a":{{{annotated}}}}}}}"#));
+        assert_eq!(
+            property(r#""type":"string","x-mcp-header":"A-b_1""#),
+            Ok(())
+        );
         // A property's name, a value and an example are no annotations.
         assert_eq!(
-            at(r#"{"properties":{"x-mcp-header":{"type":"string"}},"default":{"x-mcp-header":""}}"#),
+            at(
+                r#"{"properties":{"x-mcp-header":{"type":"string"}},"default":{"x-mcp-header":""}}"#
+            ),
             Ok(())
         );
         for (annotated, why) in [
-            (r#""type":"string","x-mcp-header":"""#, "no name of a header"),
-            (r#""type":"string","x-mcp-header":"a b""#, "no name of a header"),
-            (r#""type":"string","x-mcp-header":"a\r\nb""#, "no name of a header"),
-            (r#""type":"string","x-mcp-header":"ä""#, "no name of a header"),
+            (
+                r#""type":"string","x-mcp-header":"""#,
+                "no name of a header",
+            ),
+            (
+                r#""type":"string","x-mcp-header":"a b""#,
+                "no name of a header",
+            ),
+            (
+                r#""type":"string","x-mcp-header":"a\r\nb""#,
+                "no name of a header",
+            ),
+            (
+                r#""type":"string","x-mcp-header":"ä""#,
+                "no name of a header",
+            ),
             (r#""type":"string","x-mcp-header":7"#, "no string"),
-            (r#""type":"number","x-mcp-header":"A""#, "no string, integer or boolean"),
-            (r#""type":"object","x-mcp-header":"A""#, "no string, integer or boolean"),
+            (
+                r#""type":"number","x-mcp-header":"A""#,
+                "no string, integer or boolean",
+            ),
+            (
+                r#""type":"object","x-mcp-header":"A""#,
+                "no string, integer or boolean",
+            ),
             (
                 r#""type":["string","null"],"x-mcp-header":"A""#,
                 "no string, integer or boolean",
@@ -577,11 +709,17 @@ mod tests {
                 "no chain",
             ),
         ] {
-            assert!(property(annotated).unwrap_err().contains(why), "{annotated}");
+            assert!(
+                property(annotated).unwrap_err().contains(why),
+                "{annotated}"
+            );
         }
         for (schema, why) in [
             (r#"{"type":"string","x-mcp-header":"A"}"#, "no chain"),
-            (r#"{"$defs":{"d":{"type":"string","x-mcp-header":"A"}}}"#, "no chain"),
+            (
+                r#"{"$defs":{"d":{"type":"string","x-mcp-header":"A"}}}"#,
+                "no chain",
+            ),
             (
                 r#"{"if":{"properties":{"b":{"type":"string","x-mcp-header":"A"}}}}"#,
                 "no chain",

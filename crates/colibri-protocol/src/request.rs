@@ -133,7 +133,9 @@ pub fn classify<'a>(
         // A legacy client may repeat the version that it negotiated.
         (SessionPhase::Legacy(agreed), Some(Some(version))) if version == agreed => agreed,
         (_, Some(_)) => {
-            return Err(RpcError::unsupported_version(declared.as_deref().unwrap_or_default()));
+            return Err(RpcError::unsupported_version(
+                declared.as_deref().unwrap_or_default(),
+            ));
         }
         (SessionPhase::Legacy(agreed), None) => agreed,
         (SessionPhase::Fresh, None) => match known {
@@ -144,11 +146,16 @@ pub fn classify<'a>(
     };
     let meta = read_meta(meta_object, version)?;
     match known {
-        Some(Method::Initialize) if !version.is_modern() && session != SessionPhase::Fresh => Err(RpcError::new(
-            INVALID_REQUEST,
-            "this connection is initialized already: open another one",
-        )),
-        Some(known) if !known.is_in(version) || !known.capability().is_none_or(|it| offered.contains(&it)) => {
+        Some(Method::Initialize) if !version.is_modern() && session != SessionPhase::Fresh => {
+            Err(RpcError::new(
+                INVALID_REQUEST,
+                "this connection is initialized already: open another one",
+            ))
+        }
+        Some(known)
+            if !known.is_in(version)
+                || !known.capability().is_none_or(|it| offered.contains(&it)) =>
+        {
             Err(RpcError::method_not_found(method, version))
         }
         _ => Ok(Request {
@@ -215,7 +222,10 @@ pub enum ClientNotification<'a> {
 
 /// Reads a notification. `None` for an unknown or malformed one, which is ignored (2026-07-28,
 /// basic/patterns/cancellation, "Error Handling").
-pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<ClientNotification<'a>> {
+pub fn read_notification<'a>(
+    method: &str,
+    params: Option<Json<'a>>,
+) -> Option<ClientNotification<'a>> {
     match method {
         "notifications/initialized" => Some(ClientNotification::Initialized),
         "notifications/progress" => {
@@ -284,12 +294,18 @@ fn read_meta(object: Option<Json<'_>>, version: Version) -> Result<RequestMeta<'
     if version.is_modern() {
         meta.client_capabilities = self::object(members, META_CLIENT_CAPABILITIES)?;
         if meta.client_capabilities.is_none() {
-            return Err(must_be(META_CLIENT_CAPABILITIES, "there, as an object ({} for none)"));
+            return Err(must_be(
+                META_CLIENT_CAPABILITIES,
+                "there, as an object ({} for none)",
+            ));
         }
         meta.client_info = self::object(members, META_CLIENT_INFO)?;
         if let Some(level) = members.get(META_LOG_LEVEL) {
             let level = Level::read(level);
-            meta.log_level = Some(level.ok_or_else(|| must_be(META_LOG_LEVEL, &format!("one of {}", Level::names())))?);
+            meta.log_level =
+                Some(level.ok_or_else(|| {
+                    must_be(META_LOG_LEVEL, &format!("one of {}", Level::names()))
+                })?);
         }
     }
     Ok(meta)
@@ -309,7 +325,9 @@ pub(super) fn must_be(key: &str, what: &str) -> RpcError {
 }
 
 fn ambiguous(place: &str, key: &str) -> RpcError {
-    RpcError::invalid_params(format!("refused: two members of {place} can be read as \"{key}\""))
+    RpcError::invalid_params(format!(
+        "refused: two members of {place} can be read as \"{key}\""
+    ))
 }
 
 fn neither_era() -> RpcError {
@@ -351,20 +369,34 @@ mod tests {
         for (session, method, params, expected) in [
             (SessionPhase::Fresh, "initialize", "{}", Ok(V2025_11_25)),
             (SessionPhase::Fresh, "ping", "{}", Ok(V2025_11_25)),
-            (SessionPhase::Fresh, "server/discover", MODERN, Ok(V2026_07_28)),
+            (
+                SessionPhase::Fresh,
+                "server/discover",
+                MODERN,
+                Ok(V2026_07_28),
+            ),
             (SessionPhase::Fresh, "tools/call", MODERN, Ok(V2026_07_28)),
             (legacy, "tools/call", "{}", Ok(V2025_06_18)),
             (legacy, "ping", "{}", Ok(V2025_06_18)),
             (legacy, "tools/call", MODERN, Ok(V2026_07_28)),
             (legacy, "server/discover", MODERN, Ok(V2026_07_28)),
             (SessionPhase::Fresh, "tools/call", "{}", Err(INVALID_PARAMS)),
-            (SessionPhase::Fresh, "server/discover", "{}", Err(INVALID_PARAMS)),
+            (
+                SessionPhase::Fresh,
+                "server/discover",
+                "{}",
+                Err(INVALID_PARAMS),
+            ),
             (SessionPhase::Fresh, "whatever", "{}", Err(INVALID_PARAMS)),
             (legacy, "initialize", "{}", Err(INVALID_REQUEST)),
             (legacy, "server/discover", "{}", Err(METHOD_NOT_FOUND)),
             (legacy, "subscriptions/listen", "{}", Err(METHOD_NOT_FOUND)),
         ] {
-            assert_eq!(code(session, method, params), expected, "{session:?} {method} {params}");
+            assert_eq!(
+                code(session, method, params),
+                expected,
+                "{session:?} {method} {params}"
+            );
         }
         assert_eq!(
             classify(SessionPhase::Fresh, &ALL, "tools/list", None)
@@ -372,7 +404,10 @@ mod tests {
                 .code,
             INVALID_PARAMS
         );
-        assert_eq!(classify(legacy, &ALL, "tools/list", None).unwrap().version, V2025_06_18);
+        assert_eq!(
+            classify(legacy, &ALL, "tools/list", None).unwrap().version,
+            V2025_06_18
+        );
     }
 
     #[test]
@@ -385,7 +420,11 @@ mod tests {
                 "resources/subscribe",
                 "resources/unsubscribe",
             ] {
-                assert_eq!(code(session, method, MODERN), Err(METHOD_NOT_FOUND), "{method}");
+                assert_eq!(
+                    code(session, method, MODERN),
+                    Err(METHOD_NOT_FOUND),
+                    "{method}"
+                );
             }
         }
     }
@@ -401,7 +440,10 @@ mod tests {
                 };
                 classify(session, offered, method.as_str(), params).map_err(|error| error.code)
             };
-            for version in Version::ALL.into_iter().filter(|version| method.is_in(*version)) {
+            for version in Version::ALL
+                .into_iter()
+                .filter(|version| method.is_in(*version))
+            {
                 if method.capability().is_some() {
                     assert_eq!(
                         found(&[], version).unwrap_err(),
@@ -412,19 +454,35 @@ mod tests {
                 }
                 // 2024-11-05 has completion without a capability for it.
                 let is_there = method != Method::Initialize;
-                assert_eq!(found(&ALL, version).is_ok(), is_there, "{} {version}", method.as_str());
+                assert_eq!(
+                    found(&ALL, version).is_ok(),
+                    is_there,
+                    "{} {version}",
+                    method.as_str()
+                );
             }
         }
     }
 
     #[test]
     fn methods_of_nobody_are_left_to_the_caller() {
-        let request = classify(SessionPhase::Legacy(V2025_11_25), &ALL, "colibri/trail", None).unwrap();
+        let request = classify(
+            SessionPhase::Legacy(V2025_11_25),
+            &ALL,
+            "colibri/trail",
+            None,
+        )
+        .unwrap();
         assert_eq!(request.method, None);
         assert_eq!(
-            classify(SessionPhase::Fresh, &ALL, "tasks/result", Some(json(MODERN)))
-                .unwrap()
-                .method,
+            classify(
+                SessionPhase::Fresh,
+                &ALL,
+                "tasks/result",
+                Some(json(MODERN))
+            )
+            .unwrap()
+            .method,
             None
         );
     }
@@ -440,7 +498,12 @@ mod tests {
             let params = MODERN.replace("2026-07-28", requested);
             let error = classify(session, &ALL, "tools/list", Some(json(&params))).unwrap_err();
             assert_eq!(error.code, UNSUPPORTED_PROTOCOL_VERSION, "{requested}");
-            assert!(error.data.unwrap().contains(r#""supported":["2026-07-28"]"#));
+            assert!(
+                error
+                    .data
+                    .unwrap()
+                    .contains(r#""supported":["2026-07-28"]"#)
+            );
         }
         // A legacy session knows its negotiated version, so the request needs none of the modern keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
@@ -485,8 +548,16 @@ mod tests {
             (r#""org.example/x":[1]"#, true),
         ] {
             let params = with(more);
-            let expected = if served { Ok(V2026_07_28) } else { Err(INVALID_PARAMS) };
-            assert_eq!(code(SessionPhase::Fresh, "tools/list", &params), expected, "{params}");
+            let expected = if served {
+                Ok(V2026_07_28)
+            } else {
+                Err(INVALID_PARAMS)
+            };
+            assert_eq!(
+                code(SessionPhase::Fresh, "tools/list", &params),
+                expected,
+                "{params}"
+            );
         }
     }
 
@@ -499,8 +570,14 @@ mod tests {
         assert_eq!(meta.progress_token.unwrap().text(), "\"p\"");
         assert_eq!(meta.log_level.unwrap().as_str(), "info");
         assert_eq!(meta.client_info.unwrap().text(), r#"{"name":"x"}"#);
-        assert_eq!(meta.client_capabilities.unwrap().text(), r#"{"elicitation":{}}"#);
-        assert_eq!(&params[meta.object.unwrap().span()], meta.object.unwrap().text());
+        assert_eq!(
+            meta.client_capabilities.unwrap().text(),
+            r#"{"elicitation":{}}"#
+        );
+        assert_eq!(
+            &params[meta.object.unwrap().span()],
+            meta.object.unwrap().text()
+        );
     }
 
     #[test]
@@ -521,7 +598,10 @@ mod tests {
             )
             .unwrap_err();
             assert_eq!(error.code, INVALID_PARAMS, "{params}");
-            assert!(error.message.contains("can be read as"), "{params}: {error}");
+            assert!(
+                error.message.contains("can be read as"),
+                "{params}: {error}"
+            );
         }
     }
 
@@ -545,9 +625,15 @@ mod tests {
     fn reads_initialize() {
         let params = r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"x","version":"1"},"more":1}"#;
         let read = read_initialize(Some(json(params))).unwrap();
-        assert_eq!((read.version, read.requested.as_ref()), (V2025_06_18, "2025-06-18"));
+        assert_eq!(
+            (read.version, read.requested.as_ref()),
+            (V2025_06_18, "2025-06-18")
+        );
         assert_eq!(read.capabilities.unwrap().text(), r#"{"roots":{}}"#);
-        assert_eq!(read.client_info.unwrap().get("name").unwrap().text(), "\"x\"");
+        assert_eq!(
+            read.client_info.unwrap().get("name").unwrap().text(),
+            "\"x\""
+        );
         assert_eq!(
             read_initialize(Some(json(r#"{"protocolVersion":"2099-01-01"}"#)))
                 .unwrap()
@@ -573,11 +659,17 @@ mod tests {
 
     #[test]
     fn reads_notifications() {
-        let cancelled = |params: &'static str| match read_notification("notifications/cancelled", Some(json(params))) {
+        let cancelled = |params: &'static str| match read_notification(
+            "notifications/cancelled",
+            Some(json(params)),
+        ) {
             Some(ClientNotification::Cancelled { request }) => Some(request.text()),
             _ => None,
         };
-        assert_eq!(cancelled(r#"{"requestId":"\u0061","reason":"x"}"#), Some(r#""\u0061""#));
+        assert_eq!(
+            cancelled(r#"{"requestId":"\u0061","reason":"x"}"#),
+            Some(r#""\u0061""#)
+        );
         assert_eq!(cancelled(r#"{"requestId":7}"#), Some("7"));
         for params in [
             r#"{"requestId":null}"#,

@@ -11,8 +11,8 @@ use super::links::{self, Links, may_hold_links};
 use super::members::{Change, rewrite};
 use super::method::Method;
 use super::rpc_error::{
-    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION,
-    URL_ELICITATION_REQUIRED,
+    HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, RESOURCE_NOT_FOUND,
+    UNSUPPORTED_PROTOCOL_VERSION, URL_ELICITATION_REQUIRED,
 };
 use super::version::Version;
 use colibri_wire::json::string;
@@ -57,7 +57,10 @@ impl AnswerShape<'_> {
 /// The error to answer with, if the client's version cannot express the result.
 pub fn result_edits(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let AnswerShape {
-        method, server, client, ..
+        method,
+        server,
+        client,
+        ..
     } = *shape;
     if server == client || server < client && !client.is_modern() {
         return if !result.is_object() {
@@ -161,7 +164,8 @@ fn to_modern(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure
     rewrite(&mut edits, result, &insert, |member, edits| {
         // A legacy server uses these names for its own data; the client would take them for the protocol's.
         let is_ours = member.key.is_string("resultType")
-            || is_cacheable && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
+            || is_cacheable
+                && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
         if is_ours {
             return Change::Remove;
         }
@@ -227,10 +231,16 @@ fn keep_private(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Fail
 /// The edits to a newer server's result for an older, legacy client.
 fn to_older(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let AnswerShape {
-        method, server, client, ..
+        method,
+        server,
+        client,
+        ..
     } = *shape;
     if server.is_modern() {
-        for member in result.members().filter(|member| member.key.is_string("resultType")) {
+        for member in result
+            .members()
+            .filter(|member| member.key.is_string("resultType"))
+        {
             refuse_unless_complete(member.value, client)?;
         }
     }
@@ -273,8 +283,9 @@ fn to_older(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure>
     });
     bounded(links)?;
     if converted > CONVERTED_LIMIT {
-        let message =
-            format!("more than {CONVERTED_LIMIT} content blocks are of types that MCP {client} does not have");
+        let message = format!(
+            "more than {CONVERTED_LIMIT} content blocks are of types that MCP {client} does not have"
+        );
         return Err(Failure::new(Code::ResultTooLarge, message));
     }
     if let Some(text) = spoken.filter(|_| is_silent) {
@@ -290,10 +301,15 @@ fn to_older(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure>
 /// The edits to a result without `content`: structured content that the client cannot parse becomes `content`.
 fn without_structured(result: Json<'_>, content: &str) -> Edits {
     let mut edits = Edits::new();
-    rewrite(&mut edits, result, &format!("\"content\":{content}"), |member, _| {
-        let goes = member.key.is_string("structuredContent") && !member.value.is_object();
-        if goes { Change::Remove } else { Change::Keep }
-    });
+    rewrite(
+        &mut edits,
+        result,
+        &format!("\"content\":{content}"),
+        |member, _| {
+            let goes = member.key.is_string("structuredContent") && !member.value.is_object();
+            if goes { Change::Remove } else { Change::Keep }
+        },
+    );
     edits
 }
 
@@ -308,9 +324,16 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
 
 /// A content block that the client's version cannot parse, as a text block; `None` for other blocks. The `type`
 /// decides. If `type` is repeated, one unknown value is enough, since readers differ in which one they take.
-pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Links<'_>>) -> Option<String> {
+pub(crate) fn block_as_text(
+    block: Json<'_>,
+    client: Version,
+    links: Option<&Links<'_>>,
+) -> Option<String> {
     let mut unknown = None;
-    for member in block.members().filter(|member| member.key.is_string("type")) {
+    for member in block
+        .members()
+        .filter(|member| member.key.is_string("type"))
+    {
         let kind = member.value.as_str().unwrap_or_default();
         if !client.knows_content(&kind) {
             unknown.get_or_insert(kind);
@@ -347,7 +370,10 @@ pub(crate) fn block_as_text(block: Json<'_>, client: Version, links: Option<&Lin
         .filter(Json::is_object)
         .map(|annotations| format!(",\"annotations\":{}", annotations.text()))
         .unwrap_or_default();
-    Some(format!("{{\"type\":\"text\",\"text\":{}{annotations}}}", string(&text)))
+    Some(format!(
+        "{{\"type\":\"text\",\"text\":{}{annotations}}}",
+        string(&text)
+    ))
 }
 
 /// The edits to a server's `error` on its way to a client.
@@ -381,7 +407,8 @@ pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Fa
                 return Err(Failure::new(Code::ServerAnswerInvalid, message));
             }
             URL_ELICITATION_REQUIRED if client.is_modern() => {
-                let message = format!("the server asks back with {code}, which MCP {client} says otherwise");
+                let message =
+                    format!("the server asks back with {code}, which MCP {client} says otherwise");
                 return Err(Failure::new(Code::NotSupportedYet, message));
             }
             RESOURCE_NOT_FOUND if client.is_modern() => {
@@ -401,7 +428,9 @@ pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Fa
 mod tests {
     use super::super::elicitation_support::Askable;
     use super::super::request::META_CLIENT_INFO;
-    use super::super::towards::{Towards, cancelled_edits, id_edit, params_edits, progress_edits, rename_edit};
+    use super::super::towards::{
+        Towards, cancelled_edits, id_edit, params_edits, progress_edits, rename_edit,
+    };
     use super::Version::*;
     use super::*;
     use crate::read_in_tests::{apply, json};
@@ -422,7 +451,10 @@ mod tests {
     }
 
     fn shaped(method: Method, server: Version, client: Version, text: &str) -> String {
-        apply(text, &result_edits(&shape(method, server, client), json(text)).unwrap())
+        apply(
+            text,
+            &result_edits(&shape(method, server, client), json(text)).unwrap(),
+        )
     }
 
     #[test]
@@ -448,13 +480,18 @@ mod tests {
                 r#"{"_meta":{"org.colibrix":1},"content":[{"_meta":7}]}"#,
                 r#"{"_meta":{"org.colibrix":1},"content":[{"_meta":7}]}"#,
             ),
-            (r#"{"_meta":"org.colibri/error"}"#, r#"{"_meta":"org.colibri/error"}"#),
+            (
+                r#"{"_meta":"org.colibri/error"}"#,
+                r#"{"_meta":"org.colibri/error"}"#,
+            ),
             ("7", "7"),
         ] {
             assert_eq!(stripped(result), (false, left.to_owned()));
         }
         assert!(stripped(r#"{"isError":true,"_meta":{}}"#).0);
-        assert!(!stripped(r#"{"isError":false,"isError":true}"#).0 && !stripped(r#"{"isError":1}"#).0);
+        assert!(
+            !stripped(r#"{"isError":false,"isError":true}"#).0 && !stripped(r#"{"isError":1}"#).0
+        );
     }
 
     #[test]
@@ -463,8 +500,16 @@ mod tests {
             let inspected = |text: &str| inspect_result(json(text), version);
             let task = inspected(r#"{"resultType":"task","taskId":"1","content":[]}"#);
             let asks = inspected(r#"{"resultType":"input_required"}"#);
-            assert_eq!((task.is_task, task.asks), (version.is_modern(), false), "{version}");
-            assert_eq!((asks.is_task, asks.asks), (false, version.is_modern()), "{version}");
+            assert_eq!(
+                (task.is_task, task.asks),
+                (version.is_modern(), false),
+                "{version}"
+            );
+            assert_eq!(
+                (asks.is_task, asks.asks),
+                (false, version.is_modern()),
+                "{version}"
+            );
         }
     }
 
@@ -504,7 +549,8 @@ mod tests {
             if !version.is_modern() {
                 assert!(errors(version, version, json(error)).unwrap().is_empty());
             }
-            let params = r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
+            let params =
+                r#"{"name":"n\u0061me","arguments":{"x":1e400},"_meta":{"progressToken":null}}"#;
             let towards = Towards {
                 client: version,
                 server: version,
@@ -532,7 +578,10 @@ mod tests {
         for server in &Version::ALL[..4] {
             for (text, expected) in [
                 ("{}", r#"{"resultType":"complete"}"#),
-                (r#"{ "content":[] }"#, r#"{"resultType":"complete", "content":[] }"#),
+                (
+                    r#"{ "content":[] }"#,
+                    r#"{"resultType":"complete", "content":[] }"#,
+                ),
                 (
                     r#"{"a":1,"resultType":"input_required"}"#,
                     r#"{"resultType":"complete","a":1}"#,
@@ -562,7 +611,8 @@ mod tests {
         for server in &Version::ALL[..4] {
             for method in Method::ALL {
                 let text = r#"{"x":1,"ttlMs":"mine","cacheScope":"public"}"#;
-                let result: Value = serde_json::from_str(&shaped(method, *server, V2026_07_28, text)).unwrap();
+                let result: Value =
+                    serde_json::from_str(&shaped(method, *server, V2026_07_28, text)).unwrap();
                 let expected = match method {
                     Method::ResourcesRead => json!([0, "private"]),
                     method if method.is_cacheable() => json!([30000, "private"]),
@@ -620,7 +670,9 @@ mod tests {
         ] {
             for server in Version::ALL.into_iter().filter(|server| *server > client) {
                 for (block, relayed) in BLOCKS.iter().zip(relayed) {
-                    let text = format!(r#"{{"content":[ {block} , {{"type":"text","text":"{{[,"}}],"isError":false}}"#);
+                    let text = format!(
+                        r#"{{"content":[ {block} , {{"type":"text","text":"{{[,"}}],"isError":false}}"#
+                    );
                     let result = call(server, client, &text);
                     if relayed {
                         assert_eq!(result, text, "{client}");
@@ -629,17 +681,22 @@ mod tests {
                         assert_eq!(value["content"][0]["type"], "text", "{client} {block}");
                         assert_eq!(value["content"].as_array().unwrap().len(), 2);
                         assert!(
-                            result.ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
+                            result
+                                .ends_with(r#" , {"type":"text","text":"{[,"}],"isError":false}"#),
                             "{result}"
                         );
                     }
                     // A prompt's message holds one block. Only a draft allows several.
                     for content in [(*block).to_owned(), format!("[{block}]")] {
-                        let text =
-                            format!(r#"{{"messages":[{{"role":"user","content":{content}}}],"content":[{block}]}}"#);
+                        let text = format!(
+                            r#"{{"messages":[{{"role":"user","content":{content}}}],"content":[{block}]}}"#
+                        );
                         let result = shaped(Method::PromptsGet, server, client, &text);
                         let tail = format!(r#","content":[{block}]}}"#);
-                        assert!(result.ends_with(&tail), "only the messages are a prompt's: {result}");
+                        assert!(
+                            result.ends_with(&tail),
+                            "only the messages are a prompt's: {result}"
+                        );
                         assert_eq!(result == text, relayed, "{client} {block}");
                         assert!(relayed || result.contains(r#""type":"text""#), "{result}");
                     }
@@ -681,10 +738,18 @@ mod tests {
     fn too_many_newer_blocks_are_refused() {
         let blocks = |count: usize| {
             let known = r#"{"type":"text","text":""},"#.repeat(20_000);
-            format!(r#"{{"content":[{known}{}7]}}"#, r#"{"type":"x"},"#.repeat(count))
+            format!(
+                r#"{{"content":[{known}{}7]}}"#,
+                r#"{"type":"x"},"#.repeat(count)
+            )
         };
         assert_eq!(
-            refused(Method::ToolsCall, V2026_07_28, V2025_11_25, &blocks(1_000_000)),
+            refused(
+                Method::ToolsCall,
+                V2026_07_28,
+                V2025_11_25,
+                &blocks(1_000_000)
+            ),
             Code::ResultTooLarge
         );
         assert_eq!(
@@ -769,15 +834,21 @@ mod tests {
                 ("1e400", "1e400"),
                 ("\"x\"", "\"x\""),
             ] {
-                let text = format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
-                let expected = format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
+                let text =
+                    format!(r#"{{"message":"m", "code": {code} ,"data":{{"code":{code}}}}}"#);
+                let expected =
+                    format!(r#"{{"message":"m", "code": {modern} ,"data":{{"code":{code}}}}}"#);
                 let edits = errors(*server, V2026_07_28, json(&text)).unwrap();
                 assert_eq!(apply(&text, &edits), expected);
                 assert!(errors(*server, *server, json(&text)).unwrap().is_empty());
             }
         }
         for text in ["5", "{}", "null"] {
-            assert!(errors(V2025_11_25, V2026_07_28, json(text)).unwrap().is_empty());
+            assert!(
+                errors(V2025_11_25, V2026_07_28, json(text))
+                    .unwrap()
+                    .is_empty()
+            );
         }
     }
 
@@ -788,14 +859,20 @@ mod tests {
             let refused = errors(server, V2026_07_28, json(text)).unwrap_err();
             assert_eq!(refused.code, Code::NotSupportedYet);
         }
-        assert!(errors(V2025_11_25, V2024_11_05, json(text)).unwrap().is_empty());
+        assert!(
+            errors(V2025_11_25, V2024_11_05, json(text))
+                .unwrap()
+                .is_empty()
+        );
     }
 
     #[test]
     fn errors_about_our_own_hop_are_not_relayed() {
         for client in Version::ALL {
             for code in [HEADER_MISMATCH, UNSUPPORTED_PROTOCOL_VERSION] {
-                let text = format!(r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#);
+                let text = format!(
+                    r#"{{"code":{code},"message":"m","data":{{"supported":["2024-11-05"]}}}}"#
+                );
                 let refused = errors(V2026_07_28, client, json(&text)).unwrap_err();
                 assert_eq!(refused.code, Code::ServerAnswerInvalid);
             }
@@ -808,7 +885,9 @@ mod tests {
     fn id_becomes_the_daemons_own_and_the_clients_again() {
         use colibri_wire::{Envelope, EnvelopeKind};
         let frame = r#" {"method":"tools/call" ,"params":{"name":"x","id":1,"_meta":{"progressToken":1}},"id": "\u0061","jsonrpc":"2.0"} "#;
-        let EnvelopeKind::Request { id, params, .. } = Envelope::parse(frame.as_bytes()).unwrap().kind else {
+        let EnvelopeKind::Request { id, params, .. } =
+            Envelope::parse(frame.as_bytes()).unwrap().kind
+        else {
             panic!()
         };
         let towards = Towards {
@@ -834,7 +913,8 @@ mod tests {
         else {
             panic!()
         };
-        let mut edits = result_edits(&shape(Method::ToolsCall, V2025_11_25, V2026_07_28), result).unwrap();
+        let mut edits =
+            result_edits(&shape(Method::ToolsCall, V2025_11_25, V2026_07_28), result).unwrap();
         id_edit(&mut edits, id.span(), r#""\u0061""#);
         assert_eq!(
             apply(frame, &edits),

@@ -5,7 +5,9 @@ use super::version::Version;
 use colibri_text::brief;
 use colibri_wire::json::string;
 
-pub use colibri_wire::envelope::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR};
+pub use colibri_wire::envelope::{
+    INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR,
+};
 
 /// MCP up to 2025-11-25: no such resource. 2026-07-28 uses -32602 instead.
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
@@ -50,7 +52,10 @@ impl RpcError {
     pub fn method_not_found(method: &str, version: Version) -> RpcError {
         RpcError::new(
             METHOD_NOT_FOUND,
-            format!("no method \"{}\" for MCP {version} here", brief(method, 200)),
+            format!(
+                "no method \"{}\" for MCP {version} here",
+                brief(method, 200)
+            ),
         )
     }
 
@@ -90,7 +95,9 @@ impl RpcError {
     /// -32022, with the versions that a modern request may declare.
     pub(crate) fn unsupported_version(requested: &str) -> RpcError {
         let requested = clip(requested);
-        let supported = Version::MODERN.map(|version| string(version.as_str())).join(",");
+        let supported = Version::MODERN
+            .map(|version| string(version.as_str()))
+            .join(",");
         RpcError {
             code: UNSUPPORTED_PROTOCOL_VERSION,
             message: format!(
@@ -113,7 +120,11 @@ impl RpcError {
             .as_ref()
             .map(|data| format!(",\"data\":{data}"))
             .unwrap_or_default();
-        format!("{{\"code\":{},\"message\":{}{data}}}", self.code, string(&self.message))
+        format!(
+            "{{\"code\":{},\"message\":{}{data}}}",
+            self.code,
+            string(&self.message)
+        )
     }
 }
 

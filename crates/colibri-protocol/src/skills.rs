@@ -63,7 +63,9 @@ pub fn directory(skill: &str) -> Option<&str> {
 /// The URIs that the `SKILL.md` of a skill could have to which this file belongs, the nearest first.
 pub fn enclosing(file: &str) -> impl Iterator<Item = String> {
     let parents = file.rmatch_indices('/').map(|(at, _)| &file[..at]);
-    let parents = parents.take(MAX_DEPTH).filter(|parent| !parent.ends_with(['/', ':']));
+    let parents = parents
+        .take(MAX_DEPTH)
+        .filter(|parent| !parent.ends_with(['/', ':']));
     parents.map(|parent| format!("{parent}/{FILE}"))
 }
 
@@ -90,8 +92,14 @@ pub(crate) fn check_entry(uri: &str, entry: Json<'_>) -> Result<(), SkillFault> 
         return Err(SkillFault(format!("its URI does not end in /{FILE}")));
     };
     let frontmatter = entry.get("frontmatter");
-    let field = |key: &str| frontmatter.and_then(|all| all.get(key)?.as_str()).unwrap_or_default();
-    if let Some(key) = frontmatter.and_then(|all| all.ambiguous(&["name", "description", "allowed-tools"])) {
+    let field = |key: &str| {
+        frontmatter
+            .and_then(|all| all.get(key)?.as_str())
+            .unwrap_or_default()
+    };
+    if let Some(key) =
+        frontmatter.and_then(|all| all.ambiguous(&["name", "description", "allowed-tools"]))
+    {
         return Err(SkillFault(format!(
             "two members of its frontmatter can be read as \"{key}\""
         )));
@@ -124,10 +132,15 @@ pub(crate) fn check_entry(uri: &str, entry: Json<'_>) -> Result<(), SkillFault> 
             ));
         }
         let Some(file) = read_file(file) else {
-            return Err(SkillFault("one of its files has no uri, digest or size".to_owned()));
+            return Err(SkillFault(
+                "one of its files has no uri, digest or size".to_owned(),
+            ));
         };
         let shown = || brief(&file.uri, 80);
-        let within = file.uri.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
+        let within = file
+            .uri
+            .strip_prefix(directory)
+            .and_then(|rest| rest.strip_prefix('/'));
         let is_safe = |rest: &str| rest.split('/').all(|part| !matches!(part, "" | "." | ".."));
         if !within.is_some_and(is_safe) {
             return Err(SkillFault(format!("{} is not in its directory", shown())));
@@ -156,7 +169,10 @@ pub(crate) fn check_entry(uri: &str, entry: Json<'_>) -> Result<(), SkillFault> 
 
 fn is_digest(digest: &str) -> bool {
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
-    digits.len() == 64 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    digits.len() == 64
+        && digits
+            .bytes()
+            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Reads the entry in the result of `skills/get` for a skill.
@@ -166,9 +182,12 @@ fn is_digest(digest: &str) -> bool {
 pub fn read_entry<'a>(result: Json<'a>, uri: &str) -> Result<Json<'a>, SkillFault> {
     let entry = result.get("skill").filter(Json::is_object);
     let entry = entry.filter(|_| result.ambiguous(&["skill"]).is_none());
-    let entry = entry.ok_or_else(|| SkillFault("the result has no \"skill\" that is an object".to_owned()))?;
+    let entry = entry
+        .ok_or_else(|| SkillFault("the result has no \"skill\" that is an object".to_owned()))?;
     if let Some(key) = entry.ambiguous(&["uri", "frontmatter", "resources", "_meta"]) {
-        return Err(SkillFault(format!("two members of the skill can be read as \"{key}\"")));
+        return Err(SkillFault(format!(
+            "two members of the skill can be read as \"{key}\""
+        )));
     }
     if !entry.get("uri").is_some_and(|named| named.is_string(uri)) {
         return Err(SkillFault("the result is about another skill".to_owned()));
@@ -193,7 +212,9 @@ pub fn directory_result<'f>(
 ) -> Option<Vec<u8>> {
     let mut children: BTreeMap<String, &str> = BTreeMap::new();
     for file in files {
-        let below = file.strip_prefix(directory).and_then(|rest| rest.strip_prefix('/'));
+        let below = file
+            .strip_prefix(directory)
+            .and_then(|rest| rest.strip_prefix('/'));
         let Some(below) = below else { continue };
         let (name, kind) = match below.split_once('/') {
             Some((name, _)) => (name, DIRECTORY),
@@ -209,7 +230,11 @@ pub fn directory_result<'f>(
         resource(&uri, name, None, kind)
     });
     let children = children.collect::<Vec<_>>().join(",");
-    Some(own_result(&format!("\"resources\":[{children}]"), "", version))
+    Some(own_result(
+        &format!("\"resources\":[{children}]"),
+        "",
+        version,
+    ))
 }
 
 /// A `Resource`, as lists have it.
@@ -236,7 +261,11 @@ pub fn read_result(uri: &str, content: Result<&str, &str>, version: Version) -> 
         string(mime_type(uri)),
         string(content)
     );
-    own_result(&contents, ",\"ttlMs\":0,\"cacheScope\":\"private\"", version)
+    own_result(
+        &contents,
+        ",\"ttlMs\":0,\"cacheScope\":\"private\"",
+        version,
+    )
 }
 
 fn own_result(members: &str, of_modern: &str, version: Version) -> Vec<u8> {
@@ -304,15 +333,35 @@ mod tests {
             ("/uri", json!("skill://a/pdf"), "does not end in"),
             ("/frontmatter/name", json!("word"), "not called as"),
             ("/frontmatter/name", json!("-pdf"), "no name"),
-            ("/frontmatter/description", json!(""), "no name or no description"),
+            (
+                "/frontmatter/description",
+                json!(""),
+                "no name or no description",
+            ),
             ("/resources", json!("Dynamic"), "neither"),
             ("/resources", Value::Null, "neither"),
             ("/resources", json!([]), "do not list"),
-            ("/resources/1", json!({ "uri": "x" }), "no uri, digest or size"),
+            (
+                "/resources/1",
+                json!({ "uri": "x" }),
+                "no uri, digest or size",
+            ),
             ("/resources/1/uri", json!(URI), "listed twice"),
-            ("/resources/1/uri", json!("skill://a/pdfx"), "not in its directory"),
-            ("/resources/1/uri", json!("skill://a/pdf/../b"), "not in its directory"),
-            ("/resources/1/uri", json!("skill://a/pdf//b"), "not in its directory"),
+            (
+                "/resources/1/uri",
+                json!("skill://a/pdfx"),
+                "not in its directory",
+            ),
+            (
+                "/resources/1/uri",
+                json!("skill://a/pdf/../b"),
+                "not in its directory",
+            ),
+            (
+                "/resources/1/uri",
+                json!("skill://a/pdf//b"),
+                "not in its directory",
+            ),
             ("/resources/1/digest", json!("sha256:00"), "64 digits"),
             (
                 "/resources/1/digest",
@@ -333,7 +382,9 @@ mod tests {
         let mut wrong = entry();
         wrong["resources"] = json!(many);
         assert!(check(&wrong).unwrap_err().to_string().contains("more than"));
-        let twice = entry().to_string().replace("\"size\":4", "\"size\":4,\"SIZE\":5");
+        let twice = entry()
+            .to_string()
+            .replace("\"size\":4", "\"size\":4,\"SIZE\":5");
         assert!(
             check_entry(URI, json(&twice))
                 .unwrap_err()
@@ -359,8 +410,9 @@ mod tests {
             let files = [URI, "skill://a/pdf/x/y.md", "skill://a/pdf/x/z/w.py"];
             directory_result(directory, files, |uri| uri.replace("//", "//s/"), version)
         };
-        let read =
-            |directory, version| read(directory, version).map(|it| serde_json::from_slice::<Value>(&it).unwrap());
+        let read = |directory, version| {
+            read(directory, version).map(|it| serde_json::from_slice::<Value>(&it).unwrap())
+        };
         assert_eq!(
             read("skill://a/pdf", V2025_11_25).unwrap(),
             json!({ "resources": [
@@ -368,7 +420,10 @@ mod tests {
                 { "uri": "skill://s/a/pdf/x", "name": "x", "mimeType": "inode/directory" },
             ] })
         );
-        assert_eq!(read("skill://a", V2026_07_28).unwrap()["resultType"], "complete");
+        assert_eq!(
+            read("skill://a", V2026_07_28).unwrap()["resultType"],
+            "complete"
+        );
         assert_eq!(read(URI, V2026_07_28), None);
         assert_eq!(read("skill://a/pd", V2026_07_28), None);
     }
@@ -380,7 +435,9 @@ mod tests {
         assert!(read_entry(json(&result), "skill://b/pdf/SKILL.md").is_err());
         assert!(read_entry(json(r#"{"skill":[]}"#), URI).is_err());
         let entry = entry().to_string();
-        let got = |version| serde_json::from_slice::<Value>(&get_result(&entry, Some(5), version)).unwrap();
+        let got = |version| {
+            serde_json::from_slice::<Value>(&get_result(&entry, Some(5), version)).unwrap()
+        };
         assert_eq!(got(V2026_07_28)["ttlMs"], 5);
         assert_eq!(got(V2025_06_18), json!({ "skill": super::tests::entry() }));
     }

@@ -50,9 +50,14 @@ impl SubscriptionFilter {
             Some(_) => None,
             None => Some(Vec::new()),
         };
-        let uris = list("resourceSubscriptions")
-            .ok_or_else(|| must_be("resourceSubscriptions", "an array of at most 1,000 URIs of 8 KiB"))?;
-        let tasks_told = list("taskIds").ok_or_else(|| must_be("taskIds", "an array of at most 1,000 ids of 8 KiB"))?;
+        let uris = list("resourceSubscriptions").ok_or_else(|| {
+            must_be(
+                "resourceSubscriptions",
+                "an array of at most 1,000 URIs of 8 KiB",
+            )
+        })?;
+        let tasks_told = list("taskIds")
+            .ok_or_else(|| must_be("taskIds", "an array of at most 1,000 ids of 8 KiB"))?;
         Ok(SubscriptionFilter {
             tools: wants("toolsListChanged")?,
             prompts: wants("promptsListChanged")?,
@@ -88,7 +93,10 @@ impl SubscriptionFilter {
                 members.push(format!("\"{key}\":true"));
             }
         }
-        for (list, key) in [(&self.uris, "resourceSubscriptions"), (&self.tasks_told, "taskIds")] {
+        for (list, key) in [
+            (&self.uris, "resourceSubscriptions"),
+            (&self.tasks_told, "taskIds"),
+        ] {
             if !list.is_empty() {
                 let list: Vec<String> = list.iter().map(|one| string(one)).collect();
                 members.push(format!("\"{key}\":[{}]", list.join(",")));
@@ -141,7 +149,8 @@ pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
     let params = subscription
         .map(|id| format!(",\"params\":{{\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}}}"))
         .unwrap_or_default();
-    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{kind}/list_changed\"{params}}}").into_bytes()
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{kind}/list_changed\"{params}}}")
+        .into_bytes()
 }
 
 /// The notification of an updated resource, with the URI that clients see.
@@ -227,7 +236,10 @@ mod tests {
             (r#"{"notifications":{"toolsListChanged":1}}"#, None),
             (r#"{"notifications":{"resourceSubscriptions":"a"}}"#, None),
             (r#"{"notifications":{"resourceSubscriptions":[1]}}"#, None),
-            (r#"{"notifications":{"resourceSubscriptions":["\ud800"]}}"#, None),
+            (
+                r#"{"notifications":{"resourceSubscriptions":["\ud800"]}}"#,
+                None,
+            ),
             (r#"{"notifications":[]}"#, None),
             ("{}", None),
         ] {
@@ -241,7 +253,10 @@ mod tests {
                 }
             }
         }
-        for (uri, count) in [("a".to_owned(), URIS_LIMIT + 1), ("a".repeat(URI_LIMIT + 1), 1)] {
+        for (uri, count) in [
+            ("a".to_owned(), URIS_LIMIT + 1),
+            ("a".repeat(URI_LIMIT + 1), 1),
+        ] {
             let uris = vec![string(&uri); count].join(",");
             let text = format!("{{\"notifications\":{{\"resourceSubscriptions\":[{uris}]}}}}");
             assert!(SubscriptionFilter::read(Some(json(&text))).is_err());
@@ -306,7 +321,12 @@ mod tests {
                 format!(r#"{{"uri":"fs+file:\/\/\/a","_meta":{{"{id}":"s","x":1e400}},"y":[1]}}"#),
             ),
             (&plain, None, None, plain.clone()),
-            (&plain, Some("fs"), None, r#"{ "uri" : "ui://fs/p" }"#.to_owned()),
+            (
+                &plain,
+                Some("fs"),
+                None,
+                r#"{ "uri" : "ui://fs/p" }"#.to_owned(),
+            ),
             (
                 &plain,
                 None,
@@ -315,7 +335,10 @@ mod tests {
             ),
         ] {
             let edits = updated_edits(json(text), prefix, subscription);
-            assert_eq!(String::from_utf8(edits.apply(text.as_bytes())).unwrap(), expected);
+            assert_eq!(
+                String::from_utf8(edits.apply(text.as_bytes())).unwrap(),
+                expected
+            );
         }
         assert_eq!(
             updated("fs+a", Some("9")),

@@ -84,9 +84,16 @@ impl<'a> UpstreamTask<'a> {
 
 /// The edits to the `params` of a server's `notifications/tasks`: the daemon's id of the task, and the client's
 /// subscription id as written.
-pub fn told_edits(params: Json<'_>, task: &UpstreamTask<'_>, ours: &str, subscription: &str) -> Edits {
+pub fn told_edits(
+    params: Json<'_>,
+    task: &UpstreamTask<'_>,
+    ours: &str,
+    subscription: &str,
+) -> Edits {
     let mut edits = task.edits(ours);
-    let id = params.get("_meta").and_then(|meta| meta.get(META_SUBSCRIPTION_ID));
+    let id = params
+        .get("_meta")
+        .and_then(|meta| meta.get(META_SUBSCRIPTION_ID));
     if let Some(id) = id {
         edits.replace(id.span(), subscription.to_owned());
     }
@@ -124,7 +131,10 @@ mod tests {
     fn a_task_is_read_and_its_id_replaced() {
         let text = r#"{"resultType":"complete","taskId":"\u0061b","status":"completed","ttlMs":60000,"x":1e400,"result":{"content":[],"_meta":{"org.colibri/x":1,"y":2}}}"#;
         let task = UpstreamTask::read(json(text)).unwrap();
-        assert_eq!((&*task.id, task.is_over, task.ttl_ms), ("ab", true, Some(60_000)));
+        assert_eq!(
+            (&*task.id, task.is_over, task.ttl_ms),
+            ("ab", true, Some(60_000))
+        );
         let edited = String::from_utf8(task.edits("ours").apply(text.as_bytes())).unwrap();
         assert_eq!(
             edited,

@@ -7,7 +7,8 @@ use super::elicitation_support::Askable;
 use super::logging::Level;
 use super::members::{Change, rewrite};
 use super::request::{
-    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN, META_PROTOCOL_VERSION,
+    META_CLIENT_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL, META_PROGRESS_TOKEN,
+    META_PROTOCOL_VERSION,
 };
 use super::version::Version;
 use colibri_wire::json::{JsonKind, string};
@@ -68,7 +69,8 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
                 match towards.progress_token {
                     _ if is_modern_key && (to_legacy || to_modern) => Change::Remove,
                     Some(token)
-                        if member.key.is_string(META_PROGRESS_TOKEN) && member.value.kind() != JsonKind::Null =>
+                        if member.key.is_string(META_PROGRESS_TOKEN)
+                            && member.value.kind() != JsonKind::Null =>
                     {
                         Change::Replace(token.to_string())
                     }
@@ -92,7 +94,9 @@ pub fn mute_edits(params: Json<'_>) -> Edits {
                     return Change::Keep;
                 }
                 let extensions = member.value.get("extensions").map(|it| it.text());
-                Change::Replace(extensions.map_or("{}".to_owned(), |it| format!("{{\"extensions\":{it}}}")))
+                Change::Replace(
+                    extensions.map_or("{}".to_owned(), |it| format!("{{\"extensions\":{it}}}")),
+                )
             });
         }
         Change::Keep
@@ -130,7 +134,9 @@ pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
 /// The edit to the name or URI in a request, a string at `at`: it becomes the server's own.
 pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str) {
     let written = frame.get(at.clone()).unwrap_or_default();
-    let inner = written.get(1..written.len().saturating_sub(1)).unwrap_or_default();
+    let inner = written
+        .get(1..written.len().saturating_sub(1))
+        .unwrap_or_default();
     let is_own = match memchr::memchr(b'\\', inner) {
         None => inner == own.as_bytes(),
         Some(_) => Json::part(frame, at.clone()).is_some_and(|written| written.is_string(own)),
@@ -218,7 +224,9 @@ mod tests {
     #[test]
     fn progress_token_becomes_the_daemons_own() {
         for token in ["\"p\"", "7", "1e400", "\"\\ud800\""] {
-            let text = format!(r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#);
+            let text = format!(
+                r#"{{"_meta":{{"a":1,"progressToken":{token}}},"progressToken":"not this one"}}"#
+            );
             let edits = params_edits(json(&text), &towards(V2025_11_25, V2025_11_25));
             assert_eq!(apply(&text, &edits), text.replace(token, "42"));
         }
@@ -232,7 +240,10 @@ mod tests {
             )
         };
         for (declared, passed) in [
-            (r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#, "{}"),
+            (
+                r#"{"elicitation":{"form":{}},"sampling":{},"roots":{}}"#,
+                "{}",
+            ),
             (r#"{"Elicitation":{},"new":{}}"#, "{}"),
             (
                 r#"{"roots":{}, "extensions": {"a/b":{"x":1e400}}}"#,
@@ -266,7 +277,11 @@ mod tests {
     fn the_log_level_of_a_legacy_client_is_told_to_modern_servers() {
         let level = Level::read(json("\"warning\""));
         for (params, client, expected) in [
-            (r#"{"name":"x","_meta":{"t":1}}"#, V2025_11_25, Some(json!("warning"))),
+            (
+                r#"{"name":"x","_meta":{"t":1}}"#,
+                V2025_11_25,
+                Some(json!("warning")),
+            ),
             (
                 r#"{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#,
                 V2024_11_05,
@@ -280,7 +295,11 @@ mod tests {
             };
             let edited = apply(params, &params_edits(json(params), &towards));
             let value: Value = serde_json::from_str(&edited).unwrap();
-            assert_eq!(value["_meta"].get(META_LOG_LEVEL), expected.as_ref(), "{edited}");
+            assert_eq!(
+                value["_meta"].get(META_LOG_LEVEL),
+                expected.as_ref(),
+                "{edited}"
+            );
             assert_eq!(edited.matches(META_LOG_LEVEL).count(), 1);
         }
         // A legacy server gets it by logging/setLevel.
@@ -313,7 +332,10 @@ mod tests {
                 let edited = apply(params, &edits);
                 let mut value: Value = serde_json::from_str(&edited).unwrap();
                 let meta = value["_meta"].as_object_mut().unwrap();
-                assert_eq!(meta.remove(META_PROTOCOL_VERSION), Some(json!("2026-07-28")));
+                assert_eq!(
+                    meta.remove(META_PROTOCOL_VERSION),
+                    Some(json!("2026-07-28"))
+                );
                 let may_ask = json!({"elicitation": {"form": {}, "url": {}}});
                 assert_eq!(meta.remove(META_CLIENT_CAPABILITIES), Some(may_ask));
                 assert_eq!(
@@ -335,7 +357,10 @@ mod tests {
             }
         }
         assert_eq!(
-            apply("{}", &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))),
+            apply(
+                "{}",
+                &params_edits(json("{}"), &towards(V2025_11_25, V2026_07_28))
+            ),
             required_params(V2026_07_28, Askable::named(["elicitation"]))
         );
     }

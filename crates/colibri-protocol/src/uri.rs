@@ -20,7 +20,10 @@ const WITHIN: [&str; 2] = [UI, SKILL];
 
 /// The URI or template that clients see for `uri` of `server`, a server with a prefix.
 pub fn exposed(server: &str, uri: &str) -> String {
-    match WITHIN.iter().find_map(|start| Some((start, uri.strip_prefix(start)?))) {
+    match WITHIN
+        .iter()
+        .find_map(|start| Some((start, uri.strip_prefix(start)?)))
+    {
         Some((start, rest)) => format!("{start}{server}/{rest}"),
         None => format!("{server}+{uri}"),
     }
@@ -139,7 +142,11 @@ mod tests {
     }
 
     fn uri() -> impl Strategy<Value = String> {
-        ("(ui://|skill://|ui:/|[a-z]{1,2}[+]|)", "[a-z+/:{}]{0,8}|\\PC{0,4}").prop_map(|(start, rest)| start + &rest)
+        (
+            "(ui://|skill://|ui:/|[a-z]{1,2}[+]|)",
+            "[a-z+/:{}]{0,8}|\\PC{0,4}",
+        )
+            .prop_map(|(start, rest)| start + &rest)
     }
 
     proptest! {

@@ -61,7 +61,9 @@ impl Version {
 
     /// The version with this name, if it is known.
     pub fn parse(name: &str) -> Option<Version> {
-        Version::ALL.into_iter().find(|version| version.as_str() == name)
+        Version::ALL
+            .into_iter()
+            .find(|version| version.as_str() == name)
     }
 
     /// The version's era.
@@ -162,9 +164,15 @@ mod tests {
         assert_eq!(V2026_07_28.era(), Era::Modern);
         assert_eq!(
             Version::MODERN.to_vec(),
-            Version::ALL.into_iter().filter(|v| v.is_modern()).collect::<Vec<_>>()
+            Version::ALL
+                .into_iter()
+                .filter(|v| v.is_modern())
+                .collect::<Vec<_>>()
         );
-        assert_eq!((Version::LATEST, Version::LATEST_LEGACY), (V2026_07_28, V2025_11_25));
+        assert_eq!(
+            (Version::LATEST, Version::LATEST_LEGACY),
+            (V2026_07_28, V2025_11_25)
+        );
     }
 
     /// One row per version, one test per cell: the columns are facts from `schema.ts` of that version.
@@ -192,7 +200,11 @@ mod tests {
                 assert_eq!(version.knows_content(kind), known, "{version} {kind}");
             }
             assert_eq!(version.has_batches(), batches, "{version} batches");
-            assert_eq!(version.has_free_output(), free_output, "{version} outputs of any type");
+            assert_eq!(
+                version.has_free_output(),
+                free_output,
+                "{version} outputs of any type"
+            );
             assert_eq!(version.has_titles(), titles, "{version} titles");
         }
     }

@@ -59,8 +59,13 @@ pub(crate) const AGENT_KEYS: &[&str] = &[
     "disabled",
 ];
 
-pub(crate) fn agent(cursor: &ValueCursor<'_>, keys: &Object<'_>, digest: String) -> Result<AgentEntry, DocumentError> {
-    let command = command(cursor, keys)?.ok_or_else(|| cursor.error("an agent needs a command (absolute path)"))?;
+pub(crate) fn agent(
+    cursor: &ValueCursor<'_>,
+    keys: &Object<'_>,
+    digest: String,
+) -> Result<AgentEntry, DocumentError> {
+    let command = command(cursor, keys)?
+        .ok_or_else(|| cursor.error("an agent needs a command (absolute path)"))?;
     let loopback = keys.get("model").is_some();
     let names_models = keys.read("model", has_models)?.unwrap_or_default();
     if loopback
@@ -75,11 +80,15 @@ pub(crate) fn agent(cursor: &ValueCursor<'_>, keys: &Object<'_>, digest: String)
         digest,
         command,
         stdin: keys
-            .read("stdin", |v| one_of(v, &[("null", Stdin::Null), ("pipe", Stdin::Pipe)]))?
+            .read("stdin", |v| {
+                one_of(v, &[("null", Stdin::Null), ("pipe", Stdin::Pipe)])
+            })?
             .unwrap_or_default(),
         loopback,
         chooses_model: loopback && !names_models,
-        disabled: keys.read("disabled", ValueCursor::boolean)?.unwrap_or_default(),
+        disabled: keys
+            .read("disabled", ValueCursor::boolean)?
+            .unwrap_or_default(),
     })
 }
 

@@ -33,7 +33,9 @@ pub struct StdioCommand {
 impl StdioCommand {
     /// True if it runs one of our own integrations: `colibri-mcp integration NAME`.
     pub fn is_integration(&self) -> bool {
-        self.program.file_name().is_some_and(|name| name == "colibri-mcp")
+        self.program
+            .file_name()
+            .is_some_and(|name| name == "colibri-mcp")
             && self.args.first().is_some_and(|word| word == "integration")
     }
 }
@@ -61,12 +63,20 @@ impl std::fmt::Debug for EntryValue {
 const OWN_KEYS: &[&str] = &["args", "env", "cwd", "jail"];
 
 /// The process of an entry; `None`: it has a url.
-pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Option<Box<StdioCommand>>, DocumentError> {
+pub(crate) fn command(
+    cursor: &ValueCursor<'_>,
+    keys: &Object<'_>,
+) -> Result<Option<Box<StdioCommand>>, DocumentError> {
     let package = package(keys)?;
     if let Some(target) = keys.read("ssh", ssh)? {
         let beside = ["command", "from", "url"].iter().chain(OWN_KEYS);
-        return match beside.into_iter().find_map(|key| Some((key, keys.get(key)?))) {
-            Some((key, value)) => Err(value.error(format!("{key} does not go with ssh, which this entry has"))),
+        return match beside
+            .into_iter()
+            .find_map(|key| Some((key, keys.get(key)?)))
+        {
+            Some((key, value)) => {
+                Err(value.error(format!("{key} does not go with ssh, which this entry has")))
+            }
             None => Ok(Some(Box::new(StdioCommand {
                 program: PathBuf::from(SSH),
                 package: None,
@@ -83,14 +93,20 @@ pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Opt
         (None, None) if package.is_some() => {}
         (None, Some(_)) => {
             return match OWN_KEYS.iter().find_map(|key| Some((key, keys.get(key)?))) {
-                Some((key, value)) => {
-                    Err(value.error(format!("{key} goes with command, which this entry does not have")))
-                }
+                Some((key, value)) => Err(value.error(format!(
+                    "{key} goes with command, which this entry does not have"
+                ))),
                 None => Ok(None),
             };
         }
-        (Some(_), Some(url)) => return Err(url.error("an entry has either a command or a url, not both")),
-        (None, None) => return Err(cursor.error("an entry needs a command (absolute path), a url, ssh, or from")),
+        (Some(_), Some(url)) => {
+            return Err(url.error("an entry has either a command or a url, not both"));
+        }
+        (None, None) => {
+            return Err(
+                cursor.error("an entry needs a command (absolute path), a url, ssh, or from")
+            );
+        }
     }
     Ok(Some(Box::new(StdioCommand {
         program: match &package {
@@ -115,7 +131,9 @@ pub(crate) fn command(cursor: &ValueCursor<'_>, keys: &Object<'_>) -> Result<Opt
 
 fn program(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     if !cursor.text()?.starts_with('/') {
-        return Err(cursor.error("must be an absolute path, as command -v prints it: no PATH is looked in"));
+        return Err(
+            cursor.error("must be an absolute path, as command -v prints it: no PATH is looked in")
+        );
     }
     path(cursor)
 }

@@ -101,7 +101,8 @@ pub fn account_choices(cursor: &ValueCursor<'_>) -> Result<AccountChoices, Docum
         }
         let id = server_id(member.key, member.value.text()?);
         let id = id.ok_or_else(|| {
-            let what = "must be the name of an account as the server's entry has it, such as \"work\"";
+            let what =
+                "must be the name of an account as the server's entry has it, such as \"work\"";
             member.value.error(what)
         })?;
         Ok((member.key.to_owned(), id))
@@ -128,7 +129,11 @@ pub(crate) fn servers<'d, E>(
         };
         more(keys, entry)
     };
-    let is_disabled = |keys: &Object<'d>| Ok(keys.read("disabled", ValueCursor::boolean)?.unwrap_or_default());
+    let is_disabled = |keys: &Object<'d>| {
+        Ok(keys
+            .read("disabled", ValueCursor::boolean)?
+            .unwrap_or_default())
+    };
     let disabled = is_disabled(&keys)?;
     let Some(accounts) = keys.get("accounts") else {
         let read = entry(&keys, sha256_hex(cursor.raw()), disabled)?;
@@ -164,7 +169,10 @@ pub(crate) fn servers<'d, E>(
 }
 
 /// The keys of an account beside those of its entry.
-fn own_keys<'d>(shared: &Object<'d>, account: &ValueCursor<'d>) -> Result<Object<'d>, DocumentError> {
+fn own_keys<'d>(
+    shared: &Object<'d>,
+    account: &ValueCursor<'d>,
+) -> Result<Object<'d>, DocumentError> {
     for member in account.members()? {
         let key = member.key;
         if !ACCOUNT_KEYS.contains(&key) && ENTRY_KEYS.contains(&key) {

@@ -101,7 +101,9 @@ pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
             return Err(cursor.error("without a name, root_path means path: keep path alone"));
         }
         (false, None, None) => {
-            return Err(cursor.error("a jail needs a name (persistent jail) or a path (root of an ephemeral one)"));
+            return Err(cursor.error(
+                "a jail needs a name (persistent jail) or a path (root of an ephemeral one)",
+            ));
         }
         (false, None, Some(root_path)) => Some(root_path.clone()),
         (_, path, _) => path,
@@ -113,10 +115,16 @@ pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
         root_path,
         user: keys.read("user", user)?,
         abi: keys.read("abi", abi)?.unwrap_or_default(),
-        ip4: keys.read("ip4", |v| network(v, IpAddr::is_ipv4))?.unwrap_or_default(),
-        ip6: keys.read("ip6", |v| network(v, IpAddr::is_ipv6))?.unwrap_or_default(),
+        ip4: keys
+            .read("ip4", |v| network(v, IpAddr::is_ipv4))?
+            .unwrap_or_default(),
+        ip6: keys
+            .read("ip6", |v| network(v, IpAddr::is_ipv6))?
+            .unwrap_or_default(),
         mounts: keys.read("mounts", mounts)?.unwrap_or_default(),
-        allow: keys.read("allow", |list| unique(list, allow))?.unwrap_or_default(),
+        allow: keys
+            .read("allow", |list| unique(list, allow))?
+            .unwrap_or_default(),
         limits: keys.read("limits", limits)?.unwrap_or_default(),
         only_root_path,
     })
@@ -159,18 +167,25 @@ pub fn jail_name(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     Ok(name.to_owned())
 }
 
-fn network(cursor: &ValueCursor<'_>, family: fn(&IpAddr) -> bool) -> Result<Network, DocumentError> {
+fn network(
+    cursor: &ValueCursor<'_>,
+    family: fn(&IpAddr) -> bool,
+) -> Result<Network, DocumentError> {
     if cursor.is_string() {
-        return one_of(cursor, &[("disable", Network::Disable), ("inherit", Network::Inherit)])
-            .map_err(|_| cursor.error("must be \"disable\", \"inherit\" or a list of addresses"));
+        return one_of(
+            cursor,
+            &[("disable", Network::Disable), ("inherit", Network::Inherit)],
+        )
+        .map_err(|_| cursor.error("must be \"disable\", \"inherit\" or a list of addresses"));
     }
     let addresses = unique(cursor, |item| {
-        let address: IpAddr = item
-            .text()?
-            .parse()
-            .map_err(|_| item.error("not an address; write it alone, without interface, prefix length or port"))?;
+        let address: IpAddr = item.text()?.parse().map_err(|_| {
+            item.error("not an address; write it alone, without interface, prefix length or port")
+        })?;
         if !family(&address) {
-            return Err(item.error("an address of the other family: IPv4 goes into ip4, IPv6 into ip6"));
+            return Err(
+                item.error("an address of the other family: IPv4 goes into ip4, IPv6 into ip6")
+            );
         }
         let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
         let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
@@ -193,7 +208,9 @@ fn mounts(cursor: &ValueCursor<'_>) -> Result<Vec<JailMount>, DocumentError> {
         let mount = JailMount {
             path: jail_path(keys.need("path")?)?,
             at: jail_path(at)?,
-            write: keys.read("write", ValueCursor::boolean)?.unwrap_or_default(),
+            write: keys
+                .read("write", ValueCursor::boolean)?
+                .unwrap_or_default(),
         };
         if mount.at.starts_with("/dev") || mount.at.starts_with("/tmp") {
             return Err(at.error("/dev and /tmp are the helper's own mounts"));
@@ -225,7 +242,11 @@ pub fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
         return Err(cursor.error("write the parameter without \"allow.\""));
     }
     // `allow.mount.nodevfs` is how jail(8) writes the negation of `allow.mount.devfs`: what is not asked for is denied.
-    if name.rsplit('.').next().is_some_and(|last| last.starts_with("no")) {
+    if name
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.starts_with("no"))
+    {
         return Err(cursor.error("name only what is to be allowed; everything else is denied"));
     }
     Ok(name.to_owned())

@@ -65,7 +65,10 @@ impl Registry {
     }
 
     /// The servers of an entry: those of its accounts, or the one of this id.
-    pub fn of_entry<'r>(&'r self, id: &'r str) -> impl Iterator<Item = (&'r String, &'r ServerEntry)> {
+    pub fn of_entry<'r>(
+        &'r self,
+        id: &'r str,
+    ) -> impl Iterator<Item = (&'r String, &'r ServerEntry)> {
         self.servers
             .iter()
             .filter(move |(server, entry)| *server == id || entry.entry_id == id)
@@ -88,10 +91,15 @@ impl<E, A> Registry<E, A> {
         agent: impl Fn(&Object<'_>, AgentEntry) -> Result<A, DocumentError>,
     ) -> Result<Self, DocumentError> {
         let document = Document::parse(bytes, file)?;
-        let root = document.root().object(&["servers", "mcpServers", "agents"])?;
+        let root = document
+            .root()
+            .object(&["servers", "mcpServers", "agents"])?;
         let mut registry = Self::default();
         let mut taken = TakenIds::default();
-        for list in [root.get("servers"), root.get("mcpServers")].into_iter().flatten() {
+        for list in [root.get("servers"), root.get("mcpServers")]
+            .into_iter()
+            .flatten()
+        {
             for member in list.members()? {
                 let id = member.key.to_owned();
                 taken.take(&member, &id, &id)?;
@@ -117,7 +125,10 @@ impl<E, A> Registry<E, A> {
                 }
             }
         }
-        for member in root.read("agents", ValueCursor::members)?.unwrap_or_default() {
+        for member in root
+            .read("agents", ValueCursor::members)?
+            .unwrap_or_default()
+        {
             let id = member.key;
             if !is_server_id(id) {
                 return Err(member.key_error(
@@ -125,7 +136,9 @@ impl<E, A> Registry<E, A> {
                 ));
             }
             if taken.0.contains_key(id) {
-                return Err(member.key_error("a server has this id: the helper knows both by their ids; rename one"));
+                return Err(member.key_error(
+                    "a server has this id: the helper knows both by their ids; rename one",
+                ));
             }
             let keys = member.value.object(AGENT_KEYS)?;
             let digest = sha256_hex(member.value.raw());
@@ -148,7 +161,8 @@ fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     let Ok(keys) = entry.object(ENTRY_KEYS) else {
         return false;
     };
-    let is_looked_for = |command: &ValueCursor<'_>| command.text().is_ok_and(|text| !text.starts_with('/'));
+    let is_looked_for =
+        |command: &ValueCursor<'_>| command.text().is_ok_and(|text| !text.starts_with('/'));
     let is_odd = id.contains('_') || keys.get("command").is_some_and(is_looked_for);
     is_odd && keys.get("jail").is_none() && is_server_id(&id.replace('_', "-"))
 }
@@ -163,7 +177,8 @@ impl TakenIds {
         match self.0.insert(id.to_owned(), entry.to_owned()) {
             None => Ok(()),
             Some(other) if other == id && entry == id => {
-                Err(named.key_error("this server stands in both servers and mcpServers; remove one"))
+                Err(named
+                    .key_error("this server stands in both servers and mcpServers; remove one"))
             }
             Some(other) => {
                 let of = |of: &str| match of == id {

@@ -48,7 +48,8 @@ impl PackageOrigin {
     pub fn parse(text: &str) -> Option<PackageOrigin> {
         let (kind, rest) = text.split_once(':')?;
         let owned = |name: &str, version: &str| {
-            (is_package_name(name) && is_version(version)).then(|| (name.to_owned(), version.to_owned()))
+            (is_package_name(name) && is_version(version))
+                .then(|| (name.to_owned(), version.to_owned()))
         };
         match kind {
             "npm" => {
@@ -62,7 +63,9 @@ impl PackageOrigin {
                 Some(PackageOrigin::Pypi { name, version })
             }
             "mcpb" => {
-                let sha256 = rest.strip_prefix("sha256:").filter(|hash| is_sha256(hash))?;
+                let sha256 = rest
+                    .strip_prefix("sha256:")
+                    .filter(|hash| is_sha256(hash))?;
                 let sha256 = sha256.to_owned();
                 Some(PackageOrigin::Bundle { sha256 })
             }
@@ -74,7 +77,9 @@ impl PackageOrigin {
     #[must_use]
     pub fn version(&self) -> Option<&str> {
         match self {
-            PackageOrigin::Npm { version, .. } | PackageOrigin::Pypi { version, .. } => Some(version),
+            PackageOrigin::Npm { version, .. } | PackageOrigin::Pypi { version, .. } => {
+                Some(version)
+            }
             PackageOrigin::Bundle { .. } => None,
         }
     }
@@ -119,7 +124,10 @@ pub(crate) fn package(keys: &Object<'_>) -> Result<Option<PackagePin>, DocumentE
         from.error("must be pypi:NAME==VERSION, npm:NAME@VERSION or mcpb:sha256:HEX, as colibri-mcp add writes it")
     })?;
     let lock = keys.need("lock")?;
-    let hash = lock.text()?.strip_prefix("sha256:").filter(|hash| is_sha256(hash));
+    let hash = lock
+        .text()?
+        .strip_prefix("sha256:")
+        .filter(|hash| is_sha256(hash));
     let hash = hash.ok_or_else(|| lock.error("must be sha256: and 64 digits of 0-9 and a-f"))?;
     Ok(Some(PackagePin {
         origin,
@@ -129,14 +137,19 @@ pub(crate) fn package(keys: &Object<'_>) -> Result<Option<PackagePin>, DocumentE
 
 /// True if `text` is a SHA-256 in lower-case hex.
 fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// True if a package can have this name: nothing that a package manager takes for an option, a path or an address.
 fn is_package_name(name: &str) -> bool {
     let is_part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._~-[],".contains(c))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._~-[],".contains(c))
     };
     name.len() <= 214
         && match name.strip_prefix('@') {
@@ -201,8 +214,14 @@ mod tests {
             origin: PackageOrigin::parse(from).unwrap(),
             lock: lock.repeat(32),
         };
-        assert_eq!(pin("npm:@a/b@1.2.3", "0a").directory(), "1.2.3-0a0a0a0a0a0a");
-        assert_ne!(pin("pypi:x==1", "0a").directory(), pin("pypi:x==1", "0b").directory());
+        assert_eq!(
+            pin("npm:@a/b@1.2.3", "0a").directory(),
+            "1.2.3-0a0a0a0a0a0a"
+        );
+        assert_ne!(
+            pin("pypi:x==1", "0a").directory(),
+            pin("pypi:x==1", "0b").directory()
+        );
         let bundle = format!("mcpb:sha256:{}", "0a".repeat(32));
         assert_eq!(pin(&bundle, "0b").directory(), "bundle-0b0b0b0b0b0b");
     }

@@ -92,7 +92,12 @@ impl SshTarget {
         if let Some(config) = &self.config {
             words.extend(["-F".to_owned(), text(config)]);
         }
-        if let Some(key) = self.keys.as_deref().zip(user).map(|(keys, user)| keys.join(user)) {
+        if let Some(key) = self
+            .keys
+            .as_deref()
+            .zip(user)
+            .map(|(keys, user)| keys.join(user))
+        {
             words.extend(["-i".to_owned(), text(&key)]);
             words.extend(["-o".to_owned(), "IdentitiesOnly=yes".to_owned()]);
         }
@@ -102,7 +107,11 @@ impl SshTarget {
                 .flat_map(|option| ["-o".to_owned(), (*option).to_owned()]),
         );
         words.extend(["--".to_owned(), self.host.clone()]);
-        words.extend(["colibri-mcp".to_owned(), "--only".to_owned(), self.server.clone()]);
+        words.extend([
+            "colibri-mcp".to_owned(),
+            "--only".to_owned(),
+            self.server.clone(),
+        ]);
         words
     }
 }
@@ -140,7 +149,8 @@ mod tests {
 
     fn read(ssh: &str) -> Result<SshTarget, String> {
         let text = format!("{{\"servers\":{{\"s\":{{\"ssh\":{ssh}}}}}}}");
-        let mut registry: Registry = Registry::parse(text.as_bytes(), "f").map_err(|error| error.to_string())?;
+        let mut registry: Registry =
+            Registry::parse(text.as_bytes(), "f").map_err(|error| error.to_string())?;
         match registry.refused.remove("s") {
             Some(error) => Err(error.to_string()),
             None => Ok(registry.servers["s"].command.clone().unwrap().ssh.unwrap()),
@@ -156,8 +166,12 @@ mod tests {
             ["--", "build1.example.org", "colibri-mcp", "--only", "git"]
         );
         assert!(!words.contains(&"-i".to_owned()), "{words:?}");
-        assert_eq!(SshTarget::from_url("ssh://build1.example.org/git"), Some(target));
-        let target = read(r#"{"host":"b","server":"git","config":"/c/ssh_config","keys":"/k"}"#).unwrap();
+        assert_eq!(
+            SshTarget::from_url("ssh://build1.example.org/git"),
+            Some(target)
+        );
+        let target =
+            read(r#"{"host":"b","server":"git","config":"/c/ssh_config","keys":"/k"}"#).unwrap();
         let words = target.arguments(Some("anna"));
         assert_eq!(words[..5], ["-T", "-F", "/c/ssh_config", "-i", "/k/anna"]);
     }
@@ -184,7 +198,11 @@ mod tests {
                 refused.contains("f:1:") && refused.contains("ssh.host"),
                 "{host}: {refused}"
             );
-            assert_eq!(SshTarget::from_url(&format!("ssh://{host}/git")), None, "{host}");
+            assert_eq!(
+                SshTarget::from_url(&format!("ssh://{host}/git")),
+                None,
+                "{host}"
+            );
         }
         for wrong in [
             r#"{"host":"a"}"#,
@@ -206,9 +224,13 @@ mod tests {
             r#""env":{}"#,
             r#""jail":{}"#,
         ] {
-            let text = format!(r#"{{"servers":{{"s":{{"ssh":{{"host":"a","server":"x"}},{beside}}}}}}}"#);
+            let text =
+                format!(r#"{{"servers":{{"s":{{"ssh":{{"host":"a","server":"x"}},{beside}}}}}}}"#);
             let read: Result<Registry, _> = Registry::parse(text.as_bytes(), "f");
-            assert!(read.map_or(true, |read| read.refused.contains_key("s")), "{beside}");
+            assert!(
+                read.map_or(true, |read| read.refused.contains_key("s")),
+                "{beside}"
+            );
         }
     }
 }

@@ -29,7 +29,10 @@ fn jailed(jail: &str) -> Result<Jail, DocumentError> {
 fn of_other_keys_the_names_alone_are_known() {
     for value in ["1", "null", "\"x\"", "[[]]", "{\"allow\":7}"] {
         assert!(
-            with(&format!("\"tools\":{value},\"isolation\":{value},\"record\":{value}")).is_ok(),
+            with(&format!(
+                "\"tools\":{value},\"isolation\":{value},\"record\":{value}"
+            ))
+            .is_ok(),
             "{value}"
         );
     }
@@ -53,14 +56,24 @@ fn a_command_and_a_url_do_not_go_together() {
 #[test]
 fn a_package_stands_in_place_of_a_command() {
     let lock = format!("sha256:{}", "0a".repeat(32));
-    let with = |more: &str| one(&format!("{{\"from\":\"pypi:time==1\",\"lock\":\"{lock}\"{more}}}"));
-    let command = with(r#","args":["--local"],"env":{"A":"b"}"#).unwrap().command.unwrap();
+    let with = |more: &str| {
+        one(&format!(
+            "{{\"from\":\"pypi:time==1\",\"lock\":\"{lock}\"{more}}}"
+        ))
+    };
+    let command = with(r#","args":["--local"],"env":{"A":"b"}"#)
+        .unwrap()
+        .command
+        .unwrap();
     let package = command.package.clone().unwrap();
     assert_eq!(
         (package.origin.to_string().as_str(), package.lock.len()),
         ("pypi:time==1", 64)
     );
-    assert_eq!((command.program.as_path(), command.args.len()), (Path::new(""), 1));
+    assert_eq!(
+        (command.program.as_path(), command.args.len()),
+        (Path::new(""), 1)
+    );
     for (more, why) in [
         (r#","command":"/bin/x""#, "has no command"),
         (r#","url":"http://h""#, "has no url"),
@@ -82,7 +95,9 @@ fn a_package_stands_in_place_of_a_command() {
         assert!(one(&entry).is_err(), "{entry}");
     }
     // One that is wrong blocks itself alone: it asks for no jail.
-    let registry = read(r#"{"servers":{"a":{"command":"/bin/x"},"b":{"from":"pypi:time","lock":"x"}}}"#).unwrap();
+    let registry =
+        read(r#"{"servers":{"a":{"command":"/bin/x"},"b":{"from":"pypi:time","lock":"x"}}}"#)
+            .unwrap();
     assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["a"]);
     assert!(registry.refused["b"].message.contains("NAME==VERSION"));
 }
@@ -99,19 +114,31 @@ fn reads_the_example_of_the_design() {
       "build": { "command": "/usr/local/bin/build-mcp", "jail": { "name": "build0" } },
       "docs": { "url": "https://docs.example.org/mcp", "headers": { "Authorization": { "secret": "docs" } } } } }"#;
     let registry = read(text).unwrap();
-    assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["build", "docs", "github"]);
+    assert_eq!(
+        registry.servers.keys().collect::<Vec<_>>(),
+        ["build", "docs", "github"]
+    );
     let github = &registry.servers["github"];
     let command = github.command.as_ref().unwrap();
     let jail = command.jail.as_ref().unwrap();
-    assert_eq!(command.program, Path::new("/usr/local/bin/github-mcp-server"));
+    assert_eq!(
+        command.program,
+        Path::new("/usr/local/bin/github-mcp-server")
+    );
     assert_eq!(command.args, ["stdio"]);
     assert_eq!(command.env["LOG"], EntryValue::Plain("warn".into()));
-    assert_eq!(command.env["GITHUB_TOKEN"], EntryValue::Secret("github".into()));
+    assert_eq!(
+        command.env["GITHUB_TOKEN"],
+        EntryValue::Secret("github".into())
+    );
     assert_eq!(
         jail.path.as_deref(),
         Some(Path::new("/usr/local/libexec/colibri/roots/mcp0"))
     );
-    assert_eq!(jail.ip4, Network::Addresses(vec!["192.0.2.7".parse().unwrap()]));
+    assert_eq!(
+        jail.ip4,
+        Network::Addresses(vec!["192.0.2.7".parse().unwrap()])
+    );
     assert_eq!(jail.ip6, Network::Disable);
     let build = registry.servers["build"].jail().unwrap();
     assert_eq!(build.name.as_deref(), Some("build0"));
@@ -122,15 +149,30 @@ fn reads_the_example_of_the_design() {
 fn an_entry_that_asks_for_no_jail_is_refused_alone() {
     let good = r#""good":{"command":"/bin/x"}"#;
     for (bad, id, why) in [
-        (r#""bad":{"command":"npx","args":["-y","x"]}"#, "bad", "command -v"),
-        (r#""my_server":{"command":"/bin/x"}"#, "my_server", "rename it"),
+        (
+            r#""bad":{"command":"npx","args":["-y","x"]}"#,
+            "bad",
+            "command -v",
+        ),
+        (
+            r#""my_server":{"command":"/bin/x"}"#,
+            "my_server",
+            "rename it",
+        ),
     ] {
         let registry = read(&format!("{{\"mcpServers\":{{{good},{bad}}}}}")).unwrap();
-        assert_eq!(registry.servers.keys().collect::<Vec<_>>(), ["good"], "{bad}");
+        assert_eq!(
+            registry.servers.keys().collect::<Vec<_>>(),
+            ["good"],
+            "{bad}"
+        );
         let error = &registry.refused[id];
         assert!(error.message.contains(why), "{error}");
         let twice = format!("{{\"mcpServers\":{{{bad}}},\"servers\":{{{bad}}}}}");
-        assert!(read(&twice).unwrap_err().message.contains("both"), "{twice}");
+        assert!(
+            read(&twice).unwrap_err().message.contains("both"),
+            "{twice}"
+        );
     }
     // Whatever may be about a jail, or cannot be shown, refuses all.
     for bad in [
@@ -145,7 +187,10 @@ fn an_entry_that_asks_for_no_jail_is_refused_alone() {
         "\"b\\u0007d\":{\"command\":\"/bin/x\"}",
         r#""":{"command":"/bin/x"}"#,
     ] {
-        assert!(read(&format!("{{\"servers\":{{{good},{bad}}}}}")).is_err(), "{bad}");
+        assert!(
+            read(&format!("{{\"servers\":{{{good},{bad}}}}}")).is_err(),
+            "{bad}"
+        );
     }
 }
 
@@ -166,9 +211,17 @@ fn the_same_id_in_both_lists_is_refused() {
     let both = format!("{{\"servers\":{{\"a\":{entry}}},\"mcpServers\":{{\"b\":{entry}}}}}");
     assert_eq!(read(&both).unwrap().servers.len(), 2);
     let error = read(&both.replace("\"b\"", "\"a\"")).unwrap_err();
-    assert!(error.message.contains("both servers and mcpServers"), "{error}");
+    assert!(
+        error.message.contains("both servers and mcpServers"),
+        "{error}"
+    );
     assert_eq!(error.path, "mcpServers.a");
-    assert!(read(&format!("{{\"servers\":{{\"a\":{entry},\"\\u0061\":{entry}}}}}")).is_err());
+    assert!(
+        read(&format!(
+            "{{\"servers\":{{\"a\":{entry},\"\\u0061\":{entry}}}}}"
+        ))
+        .is_err()
+    );
 }
 
 #[test]
@@ -349,7 +402,10 @@ fn jail_values_are_checked() {
 #[test]
 fn every_known_key_of_a_jail_is_read() {
     for key in crate::jail::JAIL_KEYS {
-        assert!(jailed(&format!("\"name\":\"a\",\"{key}\":[[]]")).is_err(), "{key}");
+        assert!(
+            jailed(&format!("\"name\":\"a\",\"{key}\":[[]]")).is_err(),
+            "{key}"
+        );
     }
 }
 
@@ -363,7 +419,10 @@ fn jails_are_read() {
     .unwrap();
     assert_eq!((jail.ip4, jail.only_root_path), (Network::Inherit, false));
     assert_eq!(jail.abi, Abi::FreeBsd, "Linux by name alone");
-    assert_eq!(jailed(r#""path":"/r","abi":"linux""#).unwrap().abi, Abi::Linux);
+    assert_eq!(
+        jailed(r#""path":"/r","abi":"linux""#).unwrap().abi,
+        Abi::Linux
+    );
     assert_eq!(jail.limits.get(RctlResource::Memory), Some(2 << 30));
     assert_eq!(jail.limits.get(RctlResource::FileSize), Some(4096));
     assert_eq!(jail.limits.get(RctlResource::Tmp), Some(64 << 20));
@@ -439,9 +498,15 @@ fn agents_stand_beside_servers_under_ids_of_their_own() {
     )
     .unwrap();
     let (a, b) = (&registry.agents["a"], &registry.agents["b"]);
-    assert_eq!((a.stdin, a.loopback, a.disabled), (Stdin::Null, true, false));
+    assert_eq!(
+        (a.stdin, a.loopback, a.disabled),
+        (Stdin::Null, true, false)
+    );
     assert!(a.chooses_model && !b.chooses_model);
-    assert_eq!((b.stdin, b.loopback, b.disabled), (Stdin::Pipe, false, true));
+    assert_eq!(
+        (b.stdin, b.loopback, b.disabled),
+        (Stdin::Pipe, false, true)
+    );
     for (agents, wanted) in [
         (r#""s":{"command":"/bin/a"}"#, "a server has this id"),
         (r#""A":{"command":"/bin/a"}"#, "an agent's id"),
@@ -449,14 +514,19 @@ fn agents_stand_beside_servers_under_ids_of_their_own() {
         (r#""a":{"url":"https://a.example"}"#, "url"),
         (r#""a":{"command":"a"}"#, "absolute path"),
         (r#""a":{"command":"/bin/a","stdin":"tty"}"#, "null, pipe"),
-        (r#""a":{"command":"/bin/a","isolation":"user"}"#, "isolation"),
+        (
+            r#""a":{"command":"/bin/a","isolation":"user"}"#,
+            "isolation",
+        ),
         (
             r#""a":{"command":"/bin/a","model":{},"jail":{"path":"/r/a","ip4":"inherit"}}"#,
             "leave out ip4",
         ),
     ] {
         let text = format!(r#"{{"servers":{{"s":{{"command":"/bin/s"}}}},"agents":{{{agents}}}}}"#);
-        let error = Registry::parse(text.as_bytes(), "r").unwrap_err().to_string();
+        let error = Registry::parse(text.as_bytes(), "r")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(wanted), "{agents}: {error}");
     }
 }
@@ -483,7 +553,10 @@ fn each_account_of_an_entry_is_a_server_of_its_own() {
     let command = work.command.as_ref().unwrap();
     assert_eq!(
         (command.args.as_slice(), command.env["T"].clone()),
-        (["-v".to_owned()].as_slice(), EntryValue::Secret("w".to_owned()))
+        (
+            ["-v".to_owned()].as_slice(),
+            EntryValue::Secret("w".to_owned())
+        )
     );
     assert_eq!(
         home.command.as_ref().unwrap().env["T"],
@@ -509,7 +582,10 @@ fn accounts_that_could_be_taken_for_something_else_are_refused() {
     let entry = |accounts: &str| format!(r#""gh":{{"command":"/bin/gh","accounts":{accounts}}}"#);
     let long = format!(r#"{{"{}":{{}}}}"#, "a".repeat(30));
     for (servers, wanted) in [
-        (entry("{}"), "servers.gh.accounts: must name at least one account"),
+        (
+            entry("{}"),
+            "servers.gh.accounts: must name at least one account",
+        ),
         (entry("[]"), "must be an object"),
         (entry(r#"{"work":7}"#), "must be an object"),
         (entry(r#"{"Work":{}}"#), "an account's name"),
@@ -521,21 +597,36 @@ fn accounts_that_could_be_taken_for_something_else_are_refused() {
             entry(r#"{"work":{"command":"/bin/x"}}"#),
             "gh.accounts.work.command: an account has no command",
         ),
-        (entry(r#"{"work":{"url":"https://x"}}"#), "an account has no url"),
-        (entry(r#"{"work":{"accounts":{}}}"#), "an account has no accounts"),
+        (
+            entry(r#"{"work":{"url":"https://x"}}"#),
+            "an account has no url",
+        ),
+        (
+            entry(r#"{"work":{"accounts":{}}}"#),
+            "an account has no accounts",
+        ),
         (entry(r#"{"work":{"envs":{}}}"#), "did you mean \"env\"?"),
         (entry(r#"{"work":{"env":{"1":"x"}}}"#), "a variable's name"),
         (
             entry(r#"{"work":{"args":[]}},"args":[]"#),
             "gh.accounts.work.args: args stands beside accounts too",
         ),
-        (entry(r#"{"work":{}},"jail":{"path":"/r","user":"u"}"#), "this one user"),
         (
-            format!(r#"{},"gh-work":{{"command":"/x"}}"#, entry(r#"{"work":{}}"#)),
+            entry(r#"{"work":{}},"jail":{"path":"/r","user":"u"}"#),
+            "this one user",
+        ),
+        (
+            format!(
+                r#"{},"gh-work":{{"command":"/x"}}"#,
+                entry(r#"{"work":{}}"#)
+            ),
             "servers.gh-work: an account of gh has the id gh-work, which an entry would have here",
         ),
         (
-            format!(r#""gh-work":{{"command":"/x"}},{}"#, entry(r#"{"work":{}}"#)),
+            format!(
+                r#""gh-work":{{"command":"/x"}},{}"#,
+                entry(r#"{"work":{}}"#)
+            ),
             "an entry has the id gh-work, which an account of gh would have here",
         ),
         (
@@ -546,7 +637,9 @@ fn accounts_that_could_be_taken_for_something_else_are_refused() {
             "an account of gh-w has the id gh-w-x, which an account of gh would have here",
         ),
     ] {
-        let error = read(&format!("{{\"servers\":{{{servers}}}}}")).unwrap_err().to_string();
+        let error = read(&format!("{{\"servers\":{{{servers}}}}}"))
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(wanted), "{servers}: {error}");
     }
     for agent in ["gh", "gh-work"] {
@@ -555,13 +648,18 @@ fn accounts_that_could_be_taken_for_something_else_are_refused() {
             entry(r#"{"work":{}}"#)
         );
         assert!(
-            read(&text).unwrap_err().to_string().contains("a server has this id"),
+            read(&text)
+                .unwrap_err()
+                .to_string()
+                .contains("a server has this id"),
             "{agent}"
         );
     }
     // One with a url blocks itself alone.
-    let odd =
-        read(r#"{"servers":{"a":{"url":"https://x","accounts":{"b":{"env":{}}}},"c":{"command":"/c"}}}"#).unwrap();
+    let odd = read(
+        r#"{"servers":{"a":{"url":"https://x","accounts":{"b":{"env":{}}}},"c":{"command":"/c"}}}"#,
+    )
+    .unwrap();
     assert!(
         odd.servers.contains_key("c") && odd.refused["a"].to_string().contains("a.accounts.b.env"),
         "{odd:?}"

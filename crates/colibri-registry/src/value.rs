@@ -101,14 +101,21 @@ pub fn size(cursor: &ValueCursor<'_>) -> Result<u64, DocumentError> {
         .and_then(|n| n.checked_mul(1 << shift));
     bytes
         .filter(|bytes| (1..=MAX_SIZE).contains(bytes))
-        .ok_or_else(|| cursor.error("must be a size such as 1048576, \"64M\" or \"2G\" (K, M, G, T), at most 1024T"))
+        .ok_or_else(|| {
+            cursor.error(
+                "must be a size such as 1048576, \"64M\" or \"2G\" (K, M, G, T), at most 1024T",
+            )
+        })
 }
 
 /// The choice that the string names.
 ///
 /// # Errors
 /// Not text, or none of these: all are named.
-pub fn one_of<T: Clone>(cursor: &ValueCursor<'_>, choices: &[(&str, T)]) -> Result<T, DocumentError> {
+pub fn one_of<T: Clone>(
+    cursor: &ValueCursor<'_>,
+    choices: &[(&str, T)],
+) -> Result<T, DocumentError> {
     let text = cursor.text()?;
     choices
         .iter()

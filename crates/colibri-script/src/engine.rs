@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use colibri_api::json_depth;
 use colibri_api::script::{
-    OWN_TOOLS, ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder,
-    ScriptReply,
+    OWN_TOOLS, ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage,
+    ScriptOrder, ScriptReply,
 };
 use rquickjs::context::intrinsic::{
     Eval, Json, MapSet, Promise as Promises, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef,
@@ -57,7 +57,8 @@ pub fn serve() -> ExitCode {
 }
 
 fn serve_pipes(mut input: impl BufRead, mut output: impl Write) -> anyhow::Result<()> {
-    let order: ScriptOrder = serde_json::from_slice(&read_line(&mut input)?).context("the order")?;
+    let order: ScriptOrder =
+        serde_json::from_slice(&read_line(&mut input)?).context("the order")?;
     let run = Rc::new(ScriptRun::new(order.limits));
     let end = run.execute(&order, &mut input, &mut output)?;
     write_message(&mut output, &end)
@@ -150,7 +151,13 @@ impl ScriptRun {
         };
         let (declared, before) = match declare(ctx, &order.script) {
             Ok(declared) => declared,
-            Err(before) => return Ok(ScriptMessage::Failed(self.syntax_error(ctx, &order.script, before))),
+            Err(before) => {
+                return Ok(ScriptMessage::Failed(self.syntax_error(
+                    ctx,
+                    &order.script,
+                    before,
+                )));
+            }
         };
         let Ok((module, promise)) = declared.eval() else {
             return Ok(ScriptMessage::Failed(self.failure(ctx, before)));
@@ -171,7 +178,9 @@ impl ScriptRun {
                 PromiseState::Pending if in_flight == 0 => {
                     return Ok(ScriptMessage::Failed(ScriptFailure {
                         message: "the script waits for a promise that nothing settles".to_owned(),
-                        advice: Some("await only calls of tools, find, schema and results.read".to_owned()),
+                        advice: Some(
+                            "await only calls of tools, find, schema and results.read".to_owned(),
+                        ),
                         ..ScriptFailure::default()
                     }));
                 }
@@ -188,7 +197,11 @@ impl ScriptRun {
     }
 
     /// Makes the globals. Returns the function that takes replies.
-    fn prepare<'js>(self: &Rc<Self>, ctx: &Ctx<'js>, order: &ScriptOrder) -> rquickjs::Result<Function<'js>> {
+    fn prepare<'js>(
+        self: &Rc<Self>,
+        ctx: &Ctx<'js>,
+        order: &ScriptOrder,
+    ) -> rquickjs::Result<Function<'js>> {
         let run = self.clone();
         let send = move |ctx: Ctx<'js>, server: String, tool: String, arguments: String| {
             run.call(&ctx, server, tool, arguments)
@@ -206,10 +219,19 @@ impl ScriptRun {
     }
 
     /// Takes a call of the script; it goes out when nothing more can be done without its answer.
-    fn call(&self, ctx: &Ctx<'_>, server: String, tool: String, arguments: String) -> rquickjs::Result<u32> {
+    fn call(
+        &self,
+        ctx: &Ctx<'_>,
+        server: String,
+        tool: String,
+        arguments: String,
+    ) -> rquickjs::Result<u32> {
         let over = |limit: ScriptLimit| {
             self.reached.set(Some(limit));
-            Exception::throw_range(ctx, &format!("limit reached: {}", limit.describe(&self.limits)))
+            Exception::throw_range(
+                ctx,
+                &format!("limit reached: {}", limit.describe(&self.limits)),
+            )
         };
         // One may have a toJSON of the script's making.
         if !arguments.starts_with('{') {
@@ -242,20 +264,31 @@ impl ScriptRun {
             tool,
             arguments,
         };
-        self.outgoing.borrow_mut().push_back(ScriptMessage::Call(call));
+        self.outgoing
+            .borrow_mut()
+            .push_back(ScriptMessage::Call(call));
         Ok(id)
     }
 
     /// Prints a line, as long as there is room; the first that has none says so.
     fn print(&self, text: &str) {
         let before = self.printed.get();
-        self.printed.set(before.saturating_add(text.len() as u64 + 1));
-        let text = match (before < self.limits.printed, self.printed.get() <= self.limits.printed) {
+        self.printed
+            .set(before.saturating_add(text.len() as u64 + 1));
+        let text = match (
+            before < self.limits.printed,
+            self.printed.get() <= self.limits.printed,
+        ) {
             (true, true) => text.to_owned(),
-            (true, false) => format!("[more than {} KiB are not printed]", self.limits.printed >> 10),
+            (true, false) => format!(
+                "[more than {} KiB are not printed]",
+                self.limits.printed >> 10
+            ),
             (false, _) => return,
         };
-        self.outgoing.borrow_mut().push_back(ScriptMessage::Log(text));
+        self.outgoing
+            .borrow_mut()
+            .push_back(ScriptMessage::Log(text));
     }
 
     /// Sends what is printed, and calls up to the limit of those in flight.
@@ -268,7 +301,8 @@ impl ScriptRun {
                 }
                 *in_flight += 1;
                 let length = call.arguments.get().len() + call.server.len() + call.tool.len();
-                self.waiting.set(self.waiting.get().saturating_sub(length as u64));
+                self.waiting
+                    .set(self.waiting.get().saturating_sub(length as u64));
             }
             let next = outgoing.pop_front().context("nothing to send")?;
             write_message(output, &next)?;
@@ -276,7 +310,12 @@ impl ScriptRun {
         Ok(())
     }
 
-    fn done<'js>(&self, ctx: &Ctx<'js>, module: &Module<'js, Evaluated>, in_flight: u32) -> ScriptMessage {
+    fn done<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        module: &Module<'js, Evaluated>,
+        in_flight: u32,
+    ) -> ScriptMessage {
         let outgoing = self.outgoing.borrow();
         let waiting = outgoing
             .iter()
@@ -284,7 +323,10 @@ impl ScriptRun {
         let unawaited = in_flight + u32::try_from(waiting.count()).unwrap_or(u32::MAX);
         let limit = |limit: ScriptLimit| {
             ScriptMessage::Failed(ScriptFailure {
-                message: format!("the script returns too much: limit {}", limit.describe(&self.limits)),
+                message: format!(
+                    "the script returns too much: limit {}",
+                    limit.describe(&self.limits)
+                ),
                 limit: Some(limit),
                 advice: Some("return less: the values that are needed, a count, a part".to_owned()),
                 ..ScriptFailure::default()
@@ -324,11 +366,16 @@ impl ScriptRun {
         };
         let name = text("name").unwrap_or_else(|| "Error".to_owned());
         let message = match (text("message"), self.reached.get()) {
-            (_, Some(limit)) => format!("the script reached the limit {}", limit.describe(&self.limits)),
+            (_, Some(limit)) => format!(
+                "the script reached the limit {}",
+                limit.describe(&self.limits)
+            ),
             (Some(message), _) => format!("{name}: {message}"),
             (None, _) => {
                 let shown = ctx.json_stringify(thrown.clone()).ok().flatten();
-                let shown = shown.and_then(|shown| shown.to_string().ok()).unwrap_or_default();
+                let shown = shown
+                    .and_then(|shown| shown.to_string().ok())
+                    .unwrap_or_default();
                 ctx.catch();
                 format!(
                     "the script threw {}",
@@ -371,7 +418,9 @@ impl ScriptRun {
         let code = text("code").filter(|_| name == "ToolError");
         ScriptFailure {
             message: match (code, text("server"), text("tool")) {
-                (Some(code), Some(server), Some(tool)) => format!("{message} ({code}, from tools.{server}.{tool})"),
+                (Some(code), Some(server), Some(tool)) => {
+                    format!("{message} ({code}, from tools.{server}.{tool})")
+                }
                 _ => message,
             },
             line: place.map(|(line, _)| line),
@@ -388,8 +437,10 @@ impl ScriptRun {
                 "line {line} looks like TypeScript (\"{words}\"): scripts are JavaScript, leave the types out"
             ));
         } else if failure.message.contains("could not load module") {
-            failure.advice =
-                Some("a script has no modules to import: call tools with tools.SERVER.TOOL({…})".to_owned());
+            failure.advice = Some(
+                "a script has no modules to import: call tools with tools.SERVER.TOOL({…})"
+                    .to_owned(),
+            );
         }
         failure
     }
@@ -405,7 +456,10 @@ fn declare<'js>(ctx: &Ctx<'js>, script: &str) -> Result<(Module<'js>, u32), u32>
         Ok(module) => return Ok((module, 0)),
         Err(_) => ctx.catch(),
     };
-    let message = failed.as_exception().and_then(Exception::message).unwrap_or_default();
+    let message = failed
+        .as_exception()
+        .and_then(Exception::message)
+        .unwrap_or_default();
     if !message.contains("return not in a function") {
         ctx.throw(failed);
         return Err(0);

@@ -9,7 +9,9 @@ const EXIT_UNSAFE: u8 = 71;
 
 fn main() -> ExitCode {
     if std::env::args_os().len() != 1 {
-        eprintln!("colibri-script is started by colibri-mcpd; to try a script, run: colibri-mcp script FILE");
+        eprintln!(
+            "colibri-script is started by colibri-mcpd; to try a script, run: colibri-mcp script FILE"
+        );
         return ExitCode::from(64);
     }
     if let Err(error) = sandbox::enter() {

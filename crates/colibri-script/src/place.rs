@@ -5,19 +5,21 @@ pub(crate) const SCRIPT: &str = "script";
 
 /// The line and the column of the first place in the script that a stack names.
 pub(crate) fn first_place(stack: &str) -> Option<(u32, u32)> {
-    stack.match_indices(&format!("{SCRIPT}:")).find_map(|(at, found)| {
-        // Not the end of another name.
-        let before = stack[..at].chars().next_back();
-        if before.is_some_and(|c| !matches!(c, '(' | ' ')) {
-            return None;
-        }
-        let rest = &stack[at + found.len()..];
-        let end = rest
-            .find(|c: char| !c.is_ascii_digit() && c != ':')
-            .unwrap_or(rest.len());
-        let (line, column) = rest[..end].split_once(':')?;
-        Some((line.parse().ok()?, column.parse().ok()?))
-    })
+    stack
+        .match_indices(&format!("{SCRIPT}:"))
+        .find_map(|(at, found)| {
+            // Not the end of another name.
+            let before = stack[..at].chars().next_back();
+            if before.is_some_and(|c| !matches!(c, '(' | ' ')) {
+                return None;
+            }
+            let rest = &stack[at + found.len()..];
+            let end = rest
+                .find(|c: char| !c.is_ascii_digit() && c != ':')
+                .unwrap_or(rest.len());
+            let (line, column) = rest[..end].split_once(':')?;
+            Some((line.parse().ok()?, column.parse().ok()?))
+        })
 }
 
 /// The first words of a script that only TypeScript has, with their line.
@@ -48,8 +50,8 @@ pub(crate) fn typescript(script: &str) -> Option<(usize, &str)> {
                     let rest = &line[place + before.len()..];
                     let named = TYPES.iter().find(|name| rest.starts_with(**name))?;
                     let after = rest[named.len()..].chars().next();
-                    let ends =
-                        named.ends_with('<') || !after.is_some_and(|c| c.is_alphanumeric() || "_.(\"'".contains(c));
+                    let ends = named.ends_with('<')
+                        || !after.is_some_and(|c| c.is_alphanumeric() || "_.(\"'".contains(c));
                     // In an object a name follows a key as a type follows a parameter: a type is not the value of a key there.
                     let end = (place + before.len() + named.len()).min(line.len());
                     ends.then(|| line[place..end].trim())
@@ -70,7 +72,12 @@ mod tests {
             Some((3, 14))
         );
         assert_eq!(first_place("    at script:2:7\n"), Some((2, 7)));
-        for none in ["", "    at myscript:2:7", "    at script:x:7", "script:99999999999:1"] {
+        for none in [
+            "",
+            "    at myscript:2:7",
+            "    at script:x:7",
+            "script:99999999999:1",
+        ] {
             assert_eq!(first_place(none), None, "{none}");
         }
     }

@@ -22,7 +22,11 @@ fn run(script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
 }
 
 /// Runs a script by this command, whose calls are all answered with their arguments. Returns its messages.
-fn run_by(command: &mut Command, script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
+fn run_by(
+    command: &mut Command,
+    script: &str,
+    limits: ScriptLimits,
+) -> (ExitStatus, Vec<ScriptMessage>) {
     let (mut process, mut input) = start(command, script, limits);
     let mut messages = Vec::new();
     for line in BufReader::new(process.stdout.take().unwrap()).lines() {
@@ -82,7 +86,10 @@ fn the_language_is_there_without_its_clocks() {
             "return [1, 2n > 1n, [3, 1].toSorted(), Object.groupBy([1, 2], (n) => n % 2)]",
             r#"[1,true,[1,3],{"0":[2],"1":[1]}]"#,
         ),
-        ("export default await Promise.all([1, Promise.resolve(2)])", "[1,2]"),
+        (
+            "export default await Promise.all([1, Promise.resolve(2)])",
+            "[1,2]",
+        ),
         (
             "const x = await tools.fs.read({ a: 1 });\nexport { x as default };",
             r#""{\"a\":1}""#,
@@ -95,7 +102,10 @@ fn the_language_is_there_without_its_clocks() {
             "return ['fs' in tools, Object.keys(tools.fs), typeof tools.fs.other, typeof tools.then, typeof tools.fs.then]",
             r#"[true,["read"],"function","undefined","undefined"]"#,
         ),
-        ("return (await (async () => tools.fs)()).read === undefined", "false"),
+        (
+            "return (await (async () => tools.fs)()).read === undefined",
+            "false",
+        ),
         ("return { a: undefined, b: () => 1 }", "{}"),
         ("", "null"),
     ] {
@@ -122,7 +132,10 @@ fn each_limit_has_its_name() {
         ("JSON.parse('['.repeat(1e6))", ScriptLimit::Depth),
         ("new RegExp('(?:'.repeat(30000))", ScriptLimit::Depth),
         // Far less than the address space.
-        ("return new Uint8Array(32 << 20).length", ScriptLimit::Memory),
+        (
+            "return new Uint8Array(32 << 20).length",
+            ScriptLimit::Memory,
+        ),
         (
             "let a = 1; for (let i = 0; i < 101; i++) a = [a]; return a",
             ScriptLimit::Depth,
@@ -132,7 +145,10 @@ fn each_limit_has_its_name() {
             ScriptLimit::Depth,
         ),
         ("return 'x'.repeat(4194303)", ScriptLimit::Output),
-        ("await tools.fs.read({ a: 'x'.repeat(4194303) })", ScriptLimit::Output),
+        (
+            "await tools.fs.read({ a: 'x'.repeat(4194303) })",
+            ScriptLimit::Output,
+        ),
         (
             "for (let i = 0; i < 99; i++) tools.fs.read({ a: 'x'.repeat(1e6) })",
             ScriptLimit::Memory,
@@ -259,7 +275,9 @@ fn every_right_is_given_up_before_the_script_is_read() {
         steps.push("landlock_restrict_self(");
     }
     for step in steps {
-        let done = before.lines().any(|line| line.contains(step) && line.ends_with("= 0"));
+        let done = before
+            .lines()
+            .any(|line| line.contains(step) && line.ends_with("= 0"));
         assert!(done, "{step}: {before}");
     }
 }

@@ -65,7 +65,9 @@ pub fn brief(text: &str, max: usize) -> String {
 #[must_use]
 pub fn label(text: &str, max: usize) -> String {
     // No word needs more: an escape is longer than its character.
-    let beginning = text.char_indices().take_while(|(at, c)| at + c.len_utf8() <= max);
+    let beginning = text
+        .char_indices()
+        .take_while(|(at, c)| at + c.len_utf8() <= max);
     let beginning: String = beginning.map(|(_, c)| c).collect();
     let words: Vec<&str> = beginning.split_whitespace().collect();
     let mut label = String::with_capacity(max);
@@ -118,7 +120,10 @@ pub fn push_json_string(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     let mut rest = value;
     // Nearly all text is plain ASCII. Only other characters are checked one by one.
-    while let Some(at) = rest.bytes().position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..)) {
+    while let Some(at) = rest
+        .bytes()
+        .position(|b| matches!(b, 0..=0x1f | b'"' | b'\\' | 0x7f..))
+    {
         let (plain, tail) = rest.split_at(at);
         out.extend_from_slice(plain.as_bytes());
         let mut chars = tail.chars();
@@ -204,7 +209,11 @@ mod tests {
             let is_break = matches!(c, '\n' | '\r' | '\t');
             let hidden = is_hidden(c);
             assert_eq!(visible(&text) != text, hidden, "{c:?}");
-            assert_eq!(visible_lines(&text) != text, hidden && c != '\n' && c != '\t', "{c:?}");
+            assert_eq!(
+                visible_lines(&text) != text,
+                hidden && c != '\n' && c != '\t',
+                "{c:?}"
+            );
             assert_eq!(json(&text) != text, hidden && !is_break, "{c:?}");
             assert_eq!(quoted.contains(c), !hidden, "{c:?}");
             assert_eq!(first_hidden(&text).is_some(), hidden && !is_break, "{c:?}");
@@ -221,7 +230,10 @@ mod tests {
     #[test]
     fn each_place_has_its_form() {
         let text = "a\x1b[31mb\n\u{9b}\u{202e}\u{e0041}\t\"é\\";
-        assert_eq!(visible(text), "a\\u{1b}[31mb\\n\\u{9b}\\u{202e}\\u{e0041}\\t\"é\\");
+        assert_eq!(
+            visible(text),
+            "a\\u{1b}[31mb\\n\\u{9b}\\u{202e}\\u{e0041}\\t\"é\\"
+        );
         assert_eq!(visible_lines("a\n\tb\r"), "a\n\tb\\r");
         assert_eq!(
             json("[\"\u{e0041}\",\n\"é\u{9b}\"]"),
@@ -235,7 +247,10 @@ mod tests {
         );
         assert_eq!(ascii("jаil\u{a}xyz", 5), "j\\u{430}il\\u{a}…");
         assert_eq!(ascii_bytes(b"a\"\\\n\xff-", 5), "a\\\"\\\\\\x0a\\xff...");
-        assert_eq!((brief("abc", 3).as_str(), brief("a\nbc", 2).as_str()), ("abc", "a\\n…"));
+        assert_eq!(
+            (brief("abc", 3).as_str(), brief("a\nbc", 2).as_str()),
+            ("abc", "a\\n…")
+        );
         assert!(matches!(visible("größer 日本 👩‍🚀"), Cow::Borrowed(_)));
     }
 

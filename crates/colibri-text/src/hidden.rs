@@ -27,13 +27,13 @@ mod tests {
     /// Unicode's own data, as the regex crate carries it.
     #[test]
     fn the_table_holds_what_unicode_says_is_hidden() {
-        let hidden =
-            Regex::new(r"^[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Bidi_Control}]$").unwrap();
-        let has_a_shape =
-            "\u{600}\u{601}\u{602}\u{603}\u{604}\u{605}\u{6dd}\u{70f}\u{890}\u{891}\u{8e2}\u{110bd}\u{110cd}";
+        let hidden = Regex::new(
+            r"^[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\p{Bidi_Control}]$",
+        )
+        .unwrap();
+        let has_a_shape = "\u{600}\u{601}\u{602}\u{603}\u{604}\u{605}\u{6dd}\u{70f}\u{890}\u{891}\u{8e2}\u{110bd}\u{110cd}";
         let shown = Regex::new(r"^[\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}]$").unwrap();
-        let blank =
-            "\u{34f}\u{115f}\u{1160}\u{17b4}\u{17b5}\u{180b}\u{180c}\u{180d}\u{180f}\u{2800}\u{3164}\u{ffa0}\u{1d159}";
+        let blank = "\u{34f}\u{115f}\u{1160}\u{17b4}\u{17b5}\u{180b}\u{180c}\u{180d}\u{180f}\u{2800}\u{3164}\u{ffa0}\u{1d159}";
         let mut text = String::new();
         for c in '\0'..=char::MAX {
             text.clear();
@@ -43,7 +43,11 @@ mod tests {
             }
             let selector = matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}');
             if shown.is_match(&text) && !blank.contains(c) && !selector {
-                assert!(!is_hidden(c), "U+{:04X} is shown, and in the table", u32::from(c));
+                assert!(
+                    !is_hidden(c),
+                    "U+{:04X} is shown, and in the table",
+                    u32::from(c)
+                );
             }
         }
     }

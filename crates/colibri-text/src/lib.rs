@@ -15,7 +15,8 @@ mod pattern;
 
 pub use count::counted;
 pub use escape::{
-    ascii, ascii_bytes, brief, brief_end, json, json_escape, label, push_json_string, visible, visible_lines,
+    ascii, ascii_bytes, brief, brief_end, json, json_escape, label, push_json_string, visible,
+    visible_lines,
 };
 pub use hex::{hex, hex_into, push_hex, unhex, unhex_into};
 pub use hidden::is_hidden;

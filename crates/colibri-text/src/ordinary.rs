@@ -123,7 +123,9 @@ fn acts_on_direction(before: &str, after: &str) -> bool {
     let is_letter = |c: char| c.is_alphabetic() || is_right_to_left(c);
     let is_alone = !neighbours.into_iter().flatten().any(is_mark);
     let is_inside_a_word = neighbours.into_iter().all(|c| c.is_some_and(is_letter));
-    is_alone && !is_inside_a_word && (finds_right_to_left(back()) || finds_right_to_left(after.chars()))
+    is_alone
+        && !is_inside_a_word
+        && (finds_right_to_left(back()) || finds_right_to_left(after.chars()))
 }
 
 fn finds_right_to_left(chars: impl Iterator<Item = char>) -> bool {
@@ -238,7 +240,10 @@ mod tests {
             ("a\u{200d}🚀", '\u{200d}'),
             ("🇩\u{200d}🇪", '\u{200d}'),
             ("🏴\u{e0067}\u{e0062}\u{e007f}", '\u{e0067}'),
-            ("👩\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}", '\u{e0067}'),
+            (
+                "👩\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}",
+                '\u{e0067}',
+            ),
             ("葛\u{e0100}", '\u{e0100}'),
             // After a letter that does not join forward, before no letter, twice.
             ("کار\u{200c}ها", '\u{200c}'),
@@ -269,7 +274,9 @@ mod tests {
 
     #[test]
     fn pictographs_are_those_of_unicode() {
-        let emoji = Regex::new(r"^[\p{Emoji}--[\p{ASCII}\p{Emoji_Modifier}\p{Regional_Indicator}]]$").unwrap();
+        let emoji =
+            Regex::new(r"^[\p{Emoji}--[\p{ASCII}\p{Emoji_Modifier}\p{Regional_Indicator}]]$")
+                .unwrap();
         let letter = Regex::new(r"^[\p{L}\p{M}\p{Nd}\p{Default_Ignorable_Code_Point}]$").unwrap();
         let mut text = String::new();
         for c in '\0'..=char::MAX {

@@ -83,7 +83,11 @@ mod tests {
             ("", "x", false),
             ("é*", "école", true),
         ] {
-            assert_eq!(Pattern::new(pattern).matches(name), fits, "{pattern} {name}");
+            assert_eq!(
+                Pattern::new(pattern).matches(name),
+                fits,
+                "{pattern} {name}"
+            );
         }
     }
 

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use colibri_trail::{
-    Attempt, ContentDigest, Enter, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord, Witness,
-    directory,
+    Attempt, ContentDigest, Enter, ExitRecord, SegmentLimits, Trail, TrailHead, TrailOptions,
+    TrailRecord, Witness, directory,
 };
 use sha2::Sha256;
 
@@ -158,9 +158,14 @@ fn time(batch: usize) -> Result<(), Box<dyn Error>> {
         let start = clock(begin);
         append(dir.path(), false, ONE_SEGMENT, RECORDS, batch)?;
         *trail = clock(begin) - start;
-        let segment = fs::read_dir(directory(dir.path()))?.next().ok_or("no segment")??;
+        let segment = fs::read_dir(directory(dir.path()))?
+            .next()
+            .ok_or("no segment")??;
         let text = fs::read(segment.path())?;
-        let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').take(RECORDS).collect();
+        let lines: Vec<&[u8]> = text
+            .split_inclusive(|byte| *byte == b'\n')
+            .take(RECORDS)
+            .collect();
         length = text.len() / lines.len();
         *bare_time = bare(dir.path(), &lines, batch)?;
     }
@@ -209,7 +214,13 @@ fn main() -> Result<(), Box<dyn Error>> {
             witness_after: Duration::MAX,
             ..ONE_SEGMENT
         };
-        append(tempfile::tempdir()?.path(), false, limits, records.parse()?, 64)?;
+        append(
+            tempfile::tempdir()?.path(),
+            false,
+            limits,
+            records.parse()?,
+            64,
+        )?;
         return Ok(());
     }
     for batch in [1, 2, 32, 256] {
@@ -220,6 +231,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     // Without seals and heads; what is left are notes of the head, ten a second.
     let (once, twice) = (allocations(40_960)?, allocations(81_920)?);
-    println!("allocations/record {:.2}", twice.saturating_sub(once) as f64 / 40_960.0);
+    println!(
+        "allocations/record {:.2}",
+        twice.saturating_sub(once) as f64 / 40_960.0
+    );
     Ok(())
 }

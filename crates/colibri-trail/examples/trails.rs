@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, RecordReference, SegmentLimits, Trail, TrailHead,
-    TrailOptions, TrailRecord, Witness, directory, drop_segments, note_path,
+    Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, RecordReference, SegmentLimits,
+    Trail, TrailHead, TrailOptions, TrailRecord, Witness, directory, drop_segments, note_path,
 };
 
 const DAY: u64 = 86_400;
@@ -57,20 +57,30 @@ struct Log(Mutex<String>);
 
 impl Log {
     fn lines(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
 impl Witness for Log {
     fn witness(&self, head: &TrailHead) -> io::Result<()> {
         let line = format!("Nov 21 22:30:00 host colibri-mcpd[4711]: {head}\n");
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(&line);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push_str(&line);
         Ok(())
     }
 }
 
 /// A few calls and events; the clock goes on, and sometimes jumps.
-fn append(trail: &Trail, random: &mut Seeded, clock: &mut SystemTime) -> Result<(), Box<dyn Error>> {
+fn append(
+    trail: &Trail,
+    random: &mut Seeded,
+    clock: &mut SystemTime,
+) -> Result<(), Box<dyn Error>> {
     for _ in 0..random.below(12) {
         *clock += Duration::from_millis(random.below(90_000));
         if random.one_in(6) {
@@ -154,9 +164,14 @@ fn interrupt(dir: &Path, random: &mut Seeded) -> io::Result<()> {
     let mut names: Vec<PathBuf> = fs::read_dir(dir)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()?;
-    names.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    names.retain(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "jsonl")
+    });
     names.sort();
-    let Some(last) = names.pop() else { return Ok(()) };
+    let Some(last) = names.pop() else {
+        return Ok(());
+    };
     let line = format!(
         "{{\"hash\":\"{:064x}\",\"prev\":\"{0:064x}\",\"rec\":{{\"n\":",
         random.below(u64::MAX)

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{TrailError, failed_to};
 use crate::file::{
-    NoCache, ReleasableFiles, directory, key_path, note_path, open_regular, replace, verifier_path, with_room,
+    NoCache, ReleasableFiles, directory, key_path, note_path, open_regular, replace, verifier_path,
+    with_room,
 };
 use crate::record::TrailRecord;
 use crate::segment::SegmentName;
@@ -190,10 +191,14 @@ impl Trail {
         options: TrailOptions,
     ) -> Result<Self, TrailError> {
         let TrailLock { dir, file: lock } = lock;
-        let signer = Arc::new(Signer::load_or_create(&key_path(&options.state_dir), "trail")?);
+        let signer = Arc::new(Signer::load_or_create(
+            &key_path(&options.state_dir),
+            "trail",
+        )?);
         publish_verifier(&verifier_path(&options.state_dir), signer.verifier())?;
         let (limits, cached) = (options.limits, Arc::clone(&cache));
-        let writer = TrailWriter::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;
+        let writer =
+            TrailWriter::recover(&dir, limits, Arc::clone(&signer), options.notify, cached)?;
         let note = note_path(&options.state_dir);
         writer.hold_against(&note, signer.verifier())?;
         let reached = writer.reached();
@@ -347,7 +352,8 @@ fn publish_verifier(path: &Path, verifier: &Verifier) -> Result<(), TrailError> 
     if read.is_ok() && there == text.as_bytes() {
         return Ok(());
     }
-    replace(path, 0o644, text.as_bytes(), false).map_err(failed_to("write the trail's public key", path))
+    replace(path, 0o644, text.as_bytes(), false)
+        .map_err(failed_to("write the trail's public key", path))
 }
 
 impl TrailInner {
@@ -357,12 +363,14 @@ impl TrailInner {
         let mut shown = self.shown.lock();
         if let Some(error) = appended {
             match (&shown.failing, error) {
-                (None, Some(why)) => {
-                    (self.notify)(NoticeSeverity::Error, &format!("calls are refused from now on: {why}"))
-                }
-                (Some(_), None) => {
-                    (self.notify)(NoticeSeverity::Info, "the trail can be written again: calls are taken")
-                }
+                (None, Some(why)) => (self.notify)(
+                    NoticeSeverity::Error,
+                    &format!("calls are refused from now on: {why}"),
+                ),
+                (Some(_), None) => (self.notify)(
+                    NoticeSeverity::Info,
+                    "the trail can be written again: calls are taken",
+                ),
                 _ => {}
             }
             shown.failing = error.map(ToString::to_string);
@@ -423,7 +431,9 @@ impl TrailInner {
                     Ok(()) => unnoted = false,
                     Err(error) if !unnoted => {
                         let note = self.note.display();
-                        let what = format!("cannot note the trail's head in {note}: {error}; an older one stays");
+                        let what = format!(
+                            "cannot note the trail's head in {note}: {error}; an older one stays"
+                        );
                         (self.notify)(NoticeSeverity::Warning, &what);
                         unnoted = true;
                     }
@@ -432,7 +442,9 @@ impl TrailInner {
                 match self.hand_out_heads() {
                     Ok(()) => deaf = false,
                     Err(error) if !deaf => {
-                        let what = format!("no witness takes the trail's heads; is syslogd running? error={error}");
+                        let what = format!(
+                            "no witness takes the trail's heads; is syslogd running? error={error}"
+                        );
                         (self.notify)(NoticeSeverity::Warning, &what);
                         deaf = true;
                     }
@@ -519,7 +531,8 @@ impl TrailInner {
         }
         if let Err(error) = &result {
             let dir = self.dir.display();
-            let what = format!("cannot sync the trail in {dir}: {error}; going on with a new segment");
+            let what =
+                format!("cannot sync the trail in {dir}: {error}; going on with a new segment");
             (self.notify)(NoticeSeverity::Error, &what);
             self.writer.lock().leave_segment();
         }

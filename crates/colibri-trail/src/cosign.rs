@@ -38,7 +38,9 @@ pub enum CosignError {
     #[error(transparent)]
     Note(#[from] NoteError),
     /// The checkpoint has fewer records than one that was signed.
-    #[error("refused: the checkpoint has {offered} records, and this witness signed {signed} of that trail already")]
+    #[error(
+        "refused: the checkpoint has {offered} records, and this witness signed {signed} of that trail already"
+    )]
     Older {
         /// Records of the last checkpoint signed.
         signed: u64,
@@ -46,7 +48,9 @@ pub enum CosignError {
         offered: u64,
     },
     /// The request begins at another checkpoint than the last one signed.
-    #[error("this witness signed {signed} records of that trail last: make the request with --old {signed}")]
+    #[error(
+        "this witness signed {signed} records of that trail last: make the request with --old {signed}"
+    )]
     OldSize {
         /// Records of the last checkpoint signed.
         signed: u64,
@@ -66,7 +70,10 @@ pub enum CosignError {
 
 /// The file with the last checkpoint of a trail that the witness in `dir` signed.
 pub(crate) fn stored_checkpoint(dir: &Path, log: &Verifier) -> PathBuf {
-    dir.join(format!("{}.checkpoint", &hex(&Sha256::digest(log.name()))[..16]))
+    dir.join(format!(
+        "{}.checkpoint",
+        &hex(&Sha256::digest(log.name()))[..16]
+    ))
 }
 
 /// Cosigns the checkpoint of a request (the text of a [`GrowthProof`]) for the trail whose key is `log`. The witness's
@@ -75,7 +82,12 @@ pub(crate) fn stored_checkpoint(dir: &Path, log: &Verifier) -> PathBuf {
 /// # Errors
 /// Where the checkpoint is older, does not continue the last one, or is not signed by `log`; where the directory cannot
 /// be written. Then nothing is signed.
-pub fn cosign(dir: &Path, log: &Verifier, request: &str, now: SystemTime) -> Result<String, CosignError> {
+pub fn cosign(
+    dir: &Path,
+    log: &Verifier,
+    request: &str,
+    now: SystemTime,
+) -> Result<String, CosignError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |error| CosignError::File { path, error }
@@ -107,7 +119,10 @@ pub fn cosign(dir: &Path, log: &Verifier, request: &str, now: SystemTime) -> Res
         Err(error) => return Err(failed(&stored)(error)),
     };
     if size < signed {
-        return Err(CosignError::Older { signed, offered: size });
+        return Err(CosignError::Older {
+            signed,
+            offered: size,
+        });
     }
     if proof.old != signed {
         return Err(CosignError::OldSize { signed });
@@ -117,7 +132,9 @@ pub fn cosign(dir: &Path, log: &Verifier, request: &str, now: SystemTime) -> Res
     }
     let signatures = checkpoint.signatures_of(log.name());
     let good = signatures.filter(|own| log.verify(checkpoint.text, own));
-    let own: String = good.map(|own| format!("— {} {own}\n", log.name())).collect();
+    let own: String = good
+        .map(|own| format!("— {} {own}\n", log.name()))
+        .collect();
     let line = cosignature_line(&signer, &checkpoint, now);
     let cosigned = format!("{}\n{own}{line}", checkpoint.text);
     replace(&stored, 0o600, cosigned.as_bytes(), true).map_err(failed(&stored))?;

@@ -35,7 +35,8 @@ impl std::str::FromStr for WitnessKey {
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
         let (name, id, key) = key_fields(text.trim(), COSIGNATURE)?;
-        let key = VerifyingKey::from_bytes(&key).map_err(|_| NoteError::Key("not a point on the curve"))?;
+        let key = VerifyingKey::from_bytes(&key)
+            .map_err(|_| NoteError::Key("not a point on the curve"))?;
         if key_id(&name, COSIGNATURE, key.as_bytes()) != id {
             return Err(NoteError::Key("its id does not fit its key"));
         }
@@ -46,7 +47,10 @@ impl std::str::FromStr for WitnessKey {
 impl WitnessKey {
     /// The public key of a witness that signs with `signer`.
     pub(crate) fn of(signer: &Signer) -> Self {
-        let (name, key) = (signer.verifier().name().to_owned(), *signer.verifier().key());
+        let (name, key) = (
+            signer.verifier().name().to_owned(),
+            *signer.verifier().key(),
+        );
         let id = key_id(&name, COSIGNATURE, key.as_bytes());
         Self { name, id, key }
     }
@@ -79,11 +83,25 @@ fn signed_text(time: u64, checkpoint: &str) -> String {
 }
 
 /// The signature line of a witness under a checkpoint.
-pub(crate) fn cosignature_line(signer: &Signer, checkpoint: &Checkpoint<'_>, now: SystemTime) -> String {
-    let time = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (key, text) = (WitnessKey::of(signer), signed_text(time.as_secs(), checkpoint.text));
+pub(crate) fn cosignature_line(
+    signer: &Signer,
+    checkpoint: &Checkpoint<'_>,
+    now: SystemTime,
+) -> String {
+    let time = now
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    let (key, text) = (
+        WitnessKey::of(signer),
+        signed_text(time.as_secs(), checkpoint.text),
+    );
     let signature = signer.sign_bytes(&text);
-    let bytes = [&key.id.to_be_bytes()[..], &time.as_secs().to_be_bytes(), &signature].concat();
+    let bytes = [
+        &key.id.to_be_bytes()[..],
+        &time.as_secs().to_be_bytes(),
+        &signature,
+    ]
+    .concat();
     format!("— {} {}\n", key.name, BASE64.encode(bytes))
 }
 
@@ -134,16 +152,26 @@ mod tests {
         let witness = Signer::from_seed("example.org/witness".into(), &[8; 32]);
         let key = WitnessKey::of(&witness);
         assert_eq!(key.to_string().parse::<WitnessKey>().unwrap(), key);
-        assert!(witness.verifier().to_string().parse::<WitnessKey>().is_err());
+        assert!(
+            witness
+                .verifier()
+                .to_string()
+                .parse::<WitnessKey>()
+                .is_err()
+        );
         assert!(key.to_string().parse::<Verifier>().is_err());
         let note = log.checkpoint(42, &[9; 32]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_679_315_147);
         let line = cosignature_line(&witness, &Checkpoint::parse(&note).unwrap(), now);
         let cosigned = format!("{note}{line}");
-        let open = |note: &str| CosignedCheckpoint::open(note, log.verifier(), std::slice::from_ref(&key));
+        let open =
+            |note: &str| CosignedCheckpoint::open(note, log.verifier(), std::slice::from_ref(&key));
         let found = open(&cosigned).unwrap();
         assert_eq!((found.records, found.root), (42, [9; 32]));
-        assert_eq!(found.by, [("example.org/witness".to_owned(), 1_679_315_147)]);
+        assert_eq!(
+            found.by,
+            [("example.org/witness".to_owned(), 1_679_315_147)]
+        );
         assert!(open(&note).unwrap().by.is_empty());
         // Another checkpoint, time, signature or name.
         let other = format!("{}{line}", log.checkpoint(43, &[9; 32]));
@@ -153,7 +181,10 @@ mod tests {
             let mut bytes = cosigned.clone().into_bytes();
             bytes[index] = if bytes[index] == b'A' { b'B' } else { b'A' };
             assert!(
-                open(&String::from_utf8(bytes).unwrap()).unwrap().by.is_empty(),
+                open(&String::from_utf8(bytes).unwrap())
+                    .unwrap()
+                    .by
+                    .is_empty(),
                 "{index}"
             );
         }

@@ -30,7 +30,9 @@ pub enum TrailError {
         what: &'static str,
     },
     /// Another process appends to this trail.
-    #[error("the trail in {0} is in use by another process; only one colibri-mcpd may run on a state directory")]
+    #[error(
+        "the trail in {0} is in use by another process; only one colibri-mcpd may run on a state directory"
+    )]
     Locked(PathBuf),
     /// The records that tell the state of the trail cannot be read.
     #[error(
@@ -73,7 +75,9 @@ fn advice(error: &io::Error) -> &'static str {
              state directory) may be deleted, and old segments dropped (colibri-mcp trail drop, as the daemon's user). \
              Until then calls are refused"
         }
-        Some(libc::EROFS) => "mount that file system read-write again; until then calls are refused",
+        Some(libc::EROFS) => {
+            "mount that file system read-write again; until then calls are refused"
+        }
         Some(libc::ENOENT | libc::ENOTDIR) => {
             "make the directory again, owned by the daemon's user (mode 0750); until then calls are refused"
         }
@@ -81,7 +85,9 @@ fn advice(error: &io::Error) -> &'static str {
             "give the directory back to the daemon's user and look for append-only or immutable flags; until then calls \
              are refused"
         }
-        Some(libc::EIO) => "the disk or its controller fails: see dmesg; until it works calls are refused",
+        Some(libc::EIO) => {
+            "the disk or its controller fails: see dmesg; until it works calls are refused"
+        }
         _ => "until this works calls are refused",
     }
 }
@@ -103,13 +109,19 @@ pub enum ProofError {
     #[error("cannot read the trail: {0}")]
     Io(#[from] io::Error),
     /// There is no such record.
-    #[error("the trail has no record {0}; it may have been dropped by retention, or is not written yet")]
+    #[error(
+        "the trail has no record {0}; it may have been dropped by retention, or is not written yet"
+    )]
     NoRecord(u64),
     /// The record is newer than the last seal.
-    #[error("record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops")]
+    #[error(
+        "record {0} is not sealed yet; a seal follows within 4,096 records and when the daemon stops"
+    )]
     NotSealed(u64),
     /// The trail is damaged where the proof would come from.
-    #[error("the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`")]
+    #[error(
+        "the trail is damaged in segment {segment} at line {line}; run `colibri-mcp trail verify`"
+    )]
     Damaged {
         /// The segment.
         segment: String,
@@ -126,6 +138,8 @@ pub enum ProofError {
     #[error(transparent)]
     Checkpoint(#[from] NoteError),
     /// Nothing to check against.
-    #[error("a proof shows nothing by itself: give the published root, or the key that signs the checkpoints")]
+    #[error(
+        "a proof shows nothing by itself: give the published root, or the key that signs the checkpoints"
+    )]
     NoAnchor,
 }

@@ -83,7 +83,9 @@ impl<'a, T: EventField<'a>> EventField<'a> for Option<T> {
 }
 
 /// The details that are not left out.
-fn there<'a, const N: usize>(details: [(&'static str, Option<Detail<'a>>); N]) -> Vec<(&'static str, Detail<'a>)> {
+fn there<'a, const N: usize>(
+    details: [(&'static str, Option<Detail<'a>>); N],
+) -> Vec<(&'static str, Detail<'a>)> {
     let there = |(key, detail): (_, Option<_>)| Some((key, detail?));
     details.into_iter().filter_map(there).collect()
 }
@@ -387,7 +389,10 @@ mod tests {
                 session: None,
                 reason: Some("r"),
             },
-            TrailEvent::ScheduleRun { id: 1, person: 1001 },
+            TrailEvent::ScheduleRun {
+                id: 1,
+                person: 1001,
+            },
             TrailEvent::Look {
                 uid: 1001,
                 connection: 7,
@@ -416,7 +421,9 @@ mod tests {
                 Detail::Flag(flag) => Value::from(flag),
             };
             let details = event.details();
-            let details = details.into_iter().map(|(key, detail)| (key.to_owned(), value(detail)));
+            let details = details
+                .into_iter()
+                .map(|(key, detail)| (key.to_owned(), value(detail)));
             let details = details.collect();
             assert_eq!(TrailEvent::read(event.name(), &details), Some(event));
         }

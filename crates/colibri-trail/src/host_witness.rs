@@ -69,7 +69,9 @@ pub enum HostWitnessError {
     )]
     NotCounted(String),
     /// Somebody else made or changed it.
-    #[error("the {what} of the host {host} on the board is not signed by its key: somebody else made or changed it")]
+    #[error(
+        "the {what} of the host {host} on the board is not signed by its key: somebody else made or changed it"
+    )]
     Unsigned {
         /// What should be signed.
         what: &'static str,
@@ -129,14 +131,20 @@ pub fn cosigned_by_hosts(state_dir: &Path) -> io::Result<Vec<PathBuf>> {
     };
     let paths: io::Result<Vec<PathBuf>> = files.map(|file| Ok(file?.path())).collect();
     let mut paths = paths?;
-    paths.retain(|path| path.extension().is_some_and(|ending| ending == "checkpoint"));
+    paths.retain(|path| {
+        path.extension()
+            .is_some_and(|ending| ending == "checkpoint")
+    });
     Ok(paths)
 }
 
 /// Pins the key of a host in `dir`: the first that is seen is the only one that counts.
 fn pin(dir: &Path, host: &str, ending: &str, key: &str) -> Result<(), HostWitnessError> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-    if host.len() > 64 || !host.starts_with(|c: char| c.is_ascii_alphanumeric()) || !host.chars().all(is_name) {
+    if host.len() > 64
+        || !host.starts_with(|c: char| c.is_ascii_alphanumeric())
+        || !host.chars().all(is_name)
+    {
         return Err(HostWitnessError::Name(host.to_owned()));
     }
     let pinned = dir.join(format!("{host}.{ending}"));
@@ -167,7 +175,10 @@ fn pin(dir: &Path, host: &str, ending: &str, key: &str) -> Result<(), HostWitnes
 /// # Errors
 /// [`ProofError::NotSealed`] where nothing is sealed; where records behind `known` were dropped, or the trail or its key
 /// cannot be read.
-pub fn request_cosignature(state_dir: &Path, known: Option<(u64, Hash)>) -> Result<Option<String>, ProofError> {
+pub fn request_cosignature(
+    state_dir: &Path,
+    known: Option<(u64, Hash)>,
+) -> Result<Option<String>, ProofError> {
     let dir = directory(state_dir);
     let old = known.map_or(0, |(records, _)| records);
     let proof = match prove_growth(&dir, old) {
@@ -187,19 +198,30 @@ pub fn request_cosignature(state_dir: &Path, known: Option<(u64, Hash)>) -> Resu
 }
 
 /// Reads a request that `log` signed.
-fn open_request(log: &Verifier, host: &str, request: &str) -> Result<GrowthProof, HostWitnessError> {
+fn open_request(
+    log: &Verifier,
+    host: &str,
+    request: &str,
+) -> Result<GrowthProof, HostWitnessError> {
     let proof = request.split_once('\n').filter(|(signature, proof)| {
         request.len() as u64 <= MAX_TEXT && log.verify(&format!("{PURPOSE}{proof}"), signature)
     });
     let Some((_, proof)) = proof else {
         let host = host.to_owned();
-        return Err(HostWitnessError::Unsigned { what: "request", host });
+        return Err(HostWitnessError::Unsigned {
+            what: "request",
+            host,
+        });
     };
     Ok(proof.parse()?)
 }
 
 /// True if a request contradicts a checkpoint of the same trail, and knows of it.
-fn contradicts(log: &Verifier, request: &GrowthProof, note: &str) -> Result<bool, HostWitnessError> {
+fn contradicts(
+    log: &Verifier,
+    request: &GrowthProof,
+    note: &str,
+) -> Result<bool, HostWitnessError> {
     let ((signed, signed_root), (size, root)) = (log.open(note)?, log.open(&request.checkpoint)?);
     Ok(request.old == signed && (size < signed || !request.holds(&signed_root, size, &root)))
 }
@@ -240,7 +262,11 @@ pub fn answer_request(
     replace(&kept, 0o600, note.as_bytes(), true).map_err(at(&kept))?;
     replace(&evidence, 0o600, request.as_bytes(), true).map_err(at(&evidence))?;
     let host = host.to_owned();
-    Err(HostWitnessError::Rewritten { host, signed, evidence })
+    Err(HostWitnessError::Rewritten {
+        host,
+        signed,
+        evidence,
+    })
 }
 
 /// The files with the request of a host that contradicts a checkpoint, and with that checkpoint.
@@ -292,11 +318,18 @@ pub fn witnessed_hosts(dir: &Path) -> Result<Vec<WitnessedHost>, HostWitnessErro
         files => files.map_err(at(dir))?,
     };
     let own = read(&dir.join("witness.pub"))?;
-    let own: Vec<WitnessKey> = own.map(|key| key.parse()).transpose()?.into_iter().collect();
+    let own: Vec<WitnessKey> = own
+        .map(|key| key.parse())
+        .transpose()?
+        .into_iter()
+        .collect();
     let mut found = Vec::new();
     for file in files {
         let path = file.map_err(at(dir))?.path();
-        let Some(host) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".host")) else {
+        let Some(host) = path
+            .file_name()
+            .and_then(|name| name.to_str()?.strip_suffix(".host"))
+        else {
             continue;
         };
         let log: Verifier = read(&path)?.unwrap_or_default().parse()?;
@@ -306,7 +339,9 @@ pub fn witnessed_hosts(dir: &Path) -> Result<Vec<WitnessedHost>, HostWitnessErro
         let signed = CosignedCheckpoint::open(&note, &log, &own)?;
         let (evidence, kept) = evidence(dir, host);
         let rewritten = match (read(&evidence)?, read(&kept)?) {
-            (Some(request), Some(kept)) if contradicts(&log, &open_request(&log, host, &request)?, &kept)? => {
+            (Some(request), Some(kept))
+                if contradicts(&log, &open_request(&log, host, &request)?, &kept)? =>
+            {
                 Some(evidence)
             }
             _ => None,

@@ -45,15 +45,18 @@ pub use error::{ProofError, TrailError};
 pub use event::{DEFERRED_EVENT, TrailEvent};
 pub use file::{ReleasableFiles, directory, note_path, open_regular, verifier_path};
 pub use host_witness::{
-    HostWitnessError, answer_request, cosigned_by_hosts, request_cosignature, store_cosignature, witness_directory,
-    witnessed_hosts,
+    HostWitnessError, answer_request, cosigned_by_hosts, request_cosignature, store_cosignature,
+    witness_directory, witnessed_hosts,
 };
 pub use prove::{GrowthProof, InclusionProof, check_proof, prove, prove_growth};
 pub use record::{
-    Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, RecordReference,
-    Through, TrailRecord, Validation,
+    Attempt, ContentDigest, DeclaredClient, Detail, DigestAlgorithm, Enter, EventRecord,
+    ExitRecord, RecordReference, Through, TrailRecord, Validation,
 };
-pub use report::{Extent, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher, WitnessedHost};
+pub use report::{
+    Extent, Report, TrailCosignature, TrailFault, TrailFaultKind, TrailWitness, Voucher,
+    WitnessedHost,
+};
 pub use retain::{RetentionReport, drop_segments, last_seal, sealed_segments};
 pub use segment::SegmentName;
 pub use show::show_last;

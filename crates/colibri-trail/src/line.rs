@@ -27,11 +27,19 @@ pub(crate) fn link(prev: &HexHash, rec: &[u8]) -> Hash {
     let mut before = [0; 66];
     before[1..65].copy_from_slice(prev);
     before[65] = b'\n';
-    Sha256::new().chain_update(before).chain_update(rec).finalize().into()
+    Sha256::new()
+        .chain_update(before)
+        .chain_update(rec)
+        .finalize()
+        .into()
 }
 
 /// Appends one line to `out`: what `rec` writes, chained to `head`, which becomes its hash. Returns that hash.
-pub(crate) fn push_line(out: &mut Vec<u8>, head: &mut HexHash, rec: impl FnOnce(&mut Vec<u8>)) -> Hash {
+pub(crate) fn push_line(
+    out: &mut Vec<u8>,
+    head: &mut HexHash,
+    rec: impl FnOnce(&mut Vec<u8>),
+) -> Hash {
     let start = out.len();
     out.extend_from_slice(BEFORE_HASH);
     out.extend_from_slice(&GENESIS);
@@ -49,8 +57,8 @@ pub(crate) fn push_line(out: &mut Vec<u8>, head: &mut HexHash, rec: impl FnOnce(
 
 /// A number as the trail writes them: decimal digits in their shortest form.
 pub(crate) fn decimal(digits: &str) -> Option<u64> {
-    let shortest =
-        digits.bytes().all(|digit| digit.is_ascii_digit()) && (digits.len() == 1 || !digits.starts_with('0'));
+    let shortest = digits.bytes().all(|digit| digit.is_ascii_digit())
+        && (digits.len() == 1 || !digits.starts_with('0'));
     shortest.then(|| digits.parse().ok())?
 }
 
@@ -153,8 +161,14 @@ mod tests {
         let line = format!(r#"{{"hash":"{hash}","prev":"{prev}","rec":{rec}}}"#);
         let line = SegmentLine::parse(line.as_bytes()).unwrap();
         assert_eq!(line.leaf(), None);
-        let error = line.check_format("0000000001-20261121").unwrap_err().to_string();
-        assert!(error.contains("segment 0000000001-20261121 is of format 1"), "{error}");
+        let error = line
+            .check_format("0000000001-20261121")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("segment 0000000001-20261121 is of format 1"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -177,7 +191,11 @@ mod tests {
             ("\"n\":0", "\"n\":18446744073709551616"),
             ("kind", "Kind"),
         ] {
-            assert_eq!(SegmentLine::parse(text.replacen(from, to, 1).as_bytes()), None, "{to}");
+            assert_eq!(
+                SegmentLine::parse(text.replacen(from, to, 1).as_bytes()),
+                None,
+                "{to}"
+            );
         }
     }
 }

@@ -29,7 +29,11 @@ pub(crate) fn from_hex(digits: &[u8]) -> Option<Hash> {
 
 /// The hash of a leaf: SHA-256(0x00 ‖ data), RFC 6962 §2.1.
 pub(crate) fn leaf_hash(data: &[u8]) -> Hash {
-    Sha256::new().chain_update([0]).chain_update(data).finalize().into()
+    Sha256::new()
+        .chain_update([0])
+        .chain_update(data)
+        .finalize()
+        .into()
 }
 
 /// The hash of an inner node: SHA-256(0x01 ‖ left ‖ right), RFC 6962 §2.1.
@@ -202,7 +206,10 @@ impl Suffix {
                 .copied();
         }
         let middle = low + split(high - low);
-        Some(node_hash(&self.range(low, middle)?, &self.range(middle, high)?))
+        Some(node_hash(
+            &self.range(low, middle)?,
+            &self.range(middle, high)?,
+        ))
     }
 }
 
@@ -370,9 +377,13 @@ mod tests {
             assert_eq!(frontier.root(), naive_root(&data), "size {n}");
             for start in [0, 1, n / 3, n / 2, n - 1] {
                 let mut before = Frontier::default();
-                data[..start].iter().for_each(|leaf| before.push(leaf_hash(leaf)));
+                data[..start]
+                    .iter()
+                    .for_each(|leaf| before.push(leaf_hash(leaf)));
                 let mut suffix = Suffix::new(&before);
-                data[start..].iter().for_each(|leaf| suffix.push(leaf_hash(leaf)));
+                data[start..]
+                    .iter()
+                    .for_each(|leaf| suffix.push(leaf_hash(leaf)));
                 for (index, leaf) in data.iter().enumerate() {
                     let path = suffix.path(index as u64);
                     if index < start {
@@ -380,10 +391,17 @@ mod tests {
                         continue;
                     }
                     let path = path.unwrap();
-                    assert_eq!(path, naive_path(index, &data), "leaf {index} of {n} from {start}");
+                    assert_eq!(
+                        path,
+                        naive_path(index, &data),
+                        "leaf {index} of {n} from {start}"
+                    );
                     let root = |i, n, path: &[Hash]| root_from_path(leaf_hash(leaf), i, n, path);
                     assert_eq!(root(index as u64, n as u64, &path), Some(frontier.root()));
-                    assert_ne!(root(index as u64 + 1, n as u64, &path), Some(frontier.root()));
+                    assert_ne!(
+                        root(index as u64 + 1, n as u64, &path),
+                        Some(frontier.root())
+                    );
                     let mut longer = path.clone();
                     longer.push([0; 32]);
                     assert_eq!(root(index as u64, n as u64, &longer), None);
@@ -398,7 +416,11 @@ mod tests {
     /// PROOF and SUBPROOF as RFC 6962 §2.1.2 writes them.
     fn naive_growth(m: usize, leaves: &[Vec<u8>], is_known: bool) -> Vec<Hash> {
         if m == leaves.len() {
-            return if is_known { vec![] } else { vec![naive_root(leaves)] };
+            return if is_known {
+                vec![]
+            } else {
+                vec![naive_root(leaves)]
+            };
         }
         let k = split(leaves.len() as u64) as usize;
         let (mut path, other) = if m <= k {
@@ -417,9 +439,13 @@ mod tests {
             let root = naive_root(&data);
             for m in 1..=n {
                 let mut before = Frontier::default();
-                data[..m].iter().for_each(|leaf| before.push(leaf_hash(leaf)));
+                data[..m]
+                    .iter()
+                    .for_each(|leaf| before.push(leaf_hash(leaf)));
                 let mut suffix = Suffix::new(&before);
-                data[m..].iter().for_each(|leaf| suffix.push(leaf_hash(leaf)));
+                data[m..]
+                    .iter()
+                    .for_each(|leaf| suffix.push(leaf_hash(leaf)));
                 // Leaves behind the tree that is proved.
                 (0..3).for_each(|i| suffix.push([i; 32]));
                 let path = suffix.growth(n as u64).unwrap();
@@ -448,7 +474,10 @@ mod tests {
         for i in 0..11_u8 {
             frontier.push(leaf_hash(&[i]));
         }
-        assert_eq!(Frontier::resume(11, frontier.peaks()), Some(frontier.clone()));
+        assert_eq!(
+            Frontier::resume(11, frontier.peaks()),
+            Some(frontier.clone())
+        );
         assert_eq!(Frontier::resume(12, frontier.peaks()), None);
         assert_eq!(Frontier::resume(0, &[]), Some(Frontier::default()));
     }

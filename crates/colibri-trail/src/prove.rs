@@ -49,17 +49,23 @@ impl InclusionProof {
     /// Reads the text of a proof.
     fn parse(text: &str) -> Result<Self, ProofError> {
         let form = |what: &str| ProofError::Form(what.to_owned());
-        let (head, checkpoint) = text.split_once("\n\n").ok_or_else(|| form("no empty line"))?;
+        let (head, checkpoint) = text
+            .split_once("\n\n")
+            .ok_or_else(|| form("no empty line"))?;
         let mut lines = head.split('\n');
         if lines.next() != Some(FORMAT) {
             return Err(ProofError::Form(format!("its first line is not {FORMAT}")));
         }
         let entry = lines.next().and_then(|line| line.strip_prefix("extra "));
         let entry = entry.and_then(|extra| String::from_utf8(BASE64.decode(extra).ok()?).ok());
-        let index = lines.next().and_then(|line| decimal(line.strip_prefix("index ")?));
+        let index = lines
+            .next()
+            .and_then(|line| decimal(line.strip_prefix("index ")?));
         Ok(Self {
             entry: entry
-                .filter(|entry| entry.get(64..65) == Some("\n") && from_hex(&entry.as_bytes()[..64]).is_some())
+                .filter(|entry| {
+                    entry.get(64..65) == Some("\n") && from_hex(&entry.as_bytes()[..64]).is_some()
+                })
                 .ok_or_else(|| form("its extra line does not hold a record"))?,
             index: index.ok_or_else(|| form("no index"))?,
             path: read_hashes(lines)?,
@@ -115,7 +121,9 @@ pub fn prove(dir: &Path, n: u64, checkpoint: Option<&str>) -> Result<InclusionPr
     let mut proof = None;
     walk_records(dir, Some(n), |record| {
         let suffix = suffix.get_or_insert_with(|| Suffix::new(record.tree));
-        let is_wanted = wanted.as_ref().is_none_or(|wanted| wanted.size == record.tree.size());
+        let is_wanted = wanted
+            .as_ref()
+            .is_none_or(|wanted| wanted.size == record.tree.size());
         if let (Some(entry), Some(sealed), true) = (&entry, &record.checkpoint, is_wanted) {
             let path = suffix.path(n).ok_or(ProofError::NoRecord(n))?;
             let found = InclusionProof {
@@ -152,7 +160,11 @@ pub fn prove(dir: &Path, n: u64, checkpoint: Option<&str>) -> Result<InclusionPr
 ///
 /// # Errors
 /// Where it is no proof, does not hold, or nothing was given to check it against.
-pub fn check_proof(text: &str, root: Option<&str>, verifier: Option<&Verifier>) -> Result<InclusionProof, ProofError> {
+pub fn check_proof(
+    text: &str,
+    root: Option<&str>,
+    verifier: Option<&Verifier>,
+) -> Result<InclusionProof, ProofError> {
     let proof = InclusionProof::parse(text)?;
     let tree = proof.tree()?;
     if root.is_none() && verifier.is_none() {
@@ -195,9 +207,13 @@ impl std::str::FromStr for GrowthProof {
 
     fn from_str(text: &str) -> Result<Self, ProofError> {
         let form = |what: &str| ProofError::Form(what.to_owned());
-        let (head, checkpoint) = text.split_once("\n\n").ok_or_else(|| form("no empty line"))?;
+        let (head, checkpoint) = text
+            .split_once("\n\n")
+            .ok_or_else(|| form("no empty line"))?;
         let mut lines = head.split('\n');
-        let old = lines.next().and_then(|line| decimal(line.strip_prefix("old ")?));
+        let old = lines
+            .next()
+            .and_then(|line| decimal(line.strip_prefix("old ")?));
         Ok(Self {
             old: old.ok_or_else(|| form("its first line is not \"old\" and a number"))?,
             path: read_hashes(lines)?,

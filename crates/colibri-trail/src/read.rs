@@ -66,7 +66,10 @@ impl TrailListing {
                 continue;
             };
             for entry in first.torn {
-                if let Some(earlier) = segments[..at].iter().find(|s| s.to_string() == entry.segment) {
+                if let Some(earlier) = segments[..at]
+                    .iter()
+                    .find(|s| s.to_string() == entry.segment)
+                {
                     torn.insert(*earlier, entry);
                 }
             }
@@ -97,7 +100,8 @@ impl LineReader {
     /// Opens a segment; with `limit`, bytes from there on are not read.
     pub(crate) fn open(path: &Path, limit: Option<u64>) -> io::Result<Self> {
         Ok(Self {
-            input: BufReader::with_capacity(1 << 16, open_regular(path)?).take(limit.unwrap_or(u64::MAX)),
+            input: BufReader::with_capacity(1 << 16, open_regular(path)?)
+                .take(limit.unwrap_or(u64::MAX)),
             offset: 0,
         })
     }
@@ -131,7 +135,11 @@ impl LineReader {
                 return Ok(Read::Line);
             }
             if read < MAX_LINE {
-                return Ok(if length == 0 { Read::End } else { Read::Partial });
+                return Ok(if length == 0 {
+                    Read::End
+                } else {
+                    Read::Partial
+                });
             }
         }
     }

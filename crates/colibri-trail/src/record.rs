@@ -326,7 +326,8 @@ impl Attempt<'_> {
         let micros = u64::try_from(self.latency.as_micros()).unwrap_or(u64::MAX);
         number(out, b",\"latency_ms\":", micros / 1000);
         let thousandths = micros % 1000;
-        let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10].map(|digit| b'0' + digit as u8);
+        let digits = [thousandths / 100, thousandths / 10 % 10, thousandths % 10]
+            .map(|digit| b'0' + digit as u8);
         out.push(b'.');
         out.extend_from_slice(&digits);
     }
@@ -347,7 +348,9 @@ impl EventRecord<'_> {
             match value {
                 Detail::Text(value) => push_json_string(out, value),
                 Detail::Number(value) => push_number(out, *value),
-                Detail::Flag(value) => out.extend_from_slice(if *value { b"true" } else { b"false" }),
+                Detail::Flag(value) => {
+                    out.extend_from_slice(if *value { b"true" } else { b"false" })
+                }
             }
         }
         out.extend_from_slice(b"}}");
@@ -498,7 +501,8 @@ mod tests {
 
     #[test]
     fn an_enter_record_has_all_that_was_given() {
-        let args: Box<RawValue> = serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
+        let args: Box<RawValue> =
+            serde_json::from_str("{\n\"a\":1e400,\r\n\"b\":\"\\ud800\"}").unwrap();
         let record = Enter {
             continues: Some(5),
             client: Some(DeclaredClient {
@@ -576,7 +580,11 @@ mod tests {
             exit["remote"],
             serde_json::json!({ "origin": "colibri-mcp/trail/0123456789abcdef", "n": 7 })
         );
-        assert!(exit["error_code"].is_null() && exit.get("error_class").is_none() && exit.get("output").is_none());
+        assert!(
+            exit["error_code"].is_null()
+                && exit.get("error_class").is_none()
+                && exit.get("output").is_none()
+        );
     }
 
     #[test]
@@ -617,11 +625,20 @@ mod tests {
             }),
             ..enter()
         }));
-        assert_eq!((&record["task"], &record["within"]), (&41.into(), &40.into()));
-        assert_eq!(record["caller"], serde_json::json!({ "origin": "o\u{202e}", "n": 9 }));
+        assert_eq!(
+            (&record["task"], &record["within"]),
+            (&41.into(), &40.into())
+        );
+        assert_eq!(
+            record["caller"],
+            serde_json::json!({ "origin": "o\u{202e}", "n": 9 })
+        );
         assert_eq!(record["agent"], "coder");
         assert_eq!(record["session"], "0123456789abcdef");
-        assert_eq!((&record["uid"], &record["for"]), (&1001.into(), &1005.into()));
+        assert_eq!(
+            (&record["uid"], &record["for"]),
+            (&1001.into(), &1005.into())
+        );
         let plain = json(TrailRecord::Enter(enter()));
         assert!(
             plain.get("agent").is_none()
@@ -629,7 +646,10 @@ mod tests {
                 && plain.get("within").is_none()
                 && plain.get("client").is_none()
         );
-        let client = Some(DeclaredClient { name: "x", version: "" });
+        let client = Some(DeclaredClient {
+            name: "x",
+            version: "",
+        });
         let unversioned = json(TrailRecord::Enter(Enter { client, ..enter() }));
         assert_eq!(unversioned["client"], serde_json::json!({ "name": "x" }));
     }
@@ -648,7 +668,11 @@ mod tests {
             ..enter()
         })
         .write(&mut out, 0);
-        assert!(!String::from_utf8(out).unwrap().contains(colibri_text::is_hidden));
+        assert!(
+            !String::from_utf8(out)
+                .unwrap()
+                .contains(colibri_text::is_hidden)
+        );
     }
 
     proptest! {

@@ -66,7 +66,9 @@ impl SegmentEnd {
             let mut sealed = false;
             let mut at = from;
             for bytes in whole_lines(&bytes[from..]) {
-                let Some((line, leaf)) = SegmentLine::parse(bytes).and_then(|line| Some((line, line.leaf()?))) else {
+                let Some((line, leaf)) =
+                    SegmentLine::parse(bytes).and_then(|line| Some((line, line.leaf()?)))
+                else {
                     break;
                 };
                 let state = match &mut state {

@@ -127,7 +127,11 @@ pub struct WitnessedHost {
 impl std::fmt::Display for WitnessedHost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let time = utc(SystemTime::UNIX_EPOCH + Duration::from_secs(self.time));
-        write!(f, "{}: {} records, signed at {time}", self.host, self.records)
+        write!(
+            f,
+            "{}: {} records, signed at {time}",
+            self.host, self.records
+        )
     }
 }
 

@@ -67,14 +67,19 @@ impl Reserve {
     pub fn space(&self) -> io::Result<Space> {
         let found = statvfs(&self.state_dir)?;
         let bytes = |blocks: u64| blocks.saturating_mul(found.fragment_size());
-        Ok(Space::of(bytes(found.blocks()), bytes(found.blocks_available())))
+        Ok(Space::of(
+            bytes(found.blocks()),
+            bytes(found.blocks_available()),
+        ))
     }
 
     /// Bytes to be freed before `more` can be written below `directory`; 0: there is room, or another file system is
     /// mounted there, or the system does not say.
     pub fn missing(&self, directory: &Path, more: u64, by: Use) -> u64 {
         let Ok(space) = self.space() else { return 0 };
-        let missing = more.saturating_add(space.kept_from(by)).saturating_sub(space.free);
+        let missing = more
+            .saturating_add(space.kept_from(by))
+            .saturating_sub(space.free);
         if missing > 0 && is_same(&self.state_dir, directory) {
             missing
         } else {
@@ -108,10 +113,20 @@ mod tests {
     fn what_is_missing_is_what_must_be_freed() {
         let state = tempfile::tempdir().unwrap();
         let reserve = Reserve::of(state.path());
-        assert_eq!(reserve.missing(state.path(), 0, Use::Stored), 0, "there is room");
+        assert_eq!(
+            reserve.missing(state.path(), 0, Use::Stored),
+            0,
+            "there is room"
+        );
         let missing = reserve.missing(state.path(), u64::MAX / 2, Use::Cached);
         assert!(missing > 0 && missing < u64::MAX / 2);
-        assert_eq!(reserve.missing(Path::new("/proc"), u64::MAX / 2, Use::Cached), 0);
-        assert_eq!(Reserve::default().missing(state.path(), u64::MAX, Use::Cached), 0);
+        assert_eq!(
+            reserve.missing(Path::new("/proc"), u64::MAX / 2, Use::Cached),
+            0
+        );
+        assert_eq!(
+            Reserve::default().missing(state.path(), u64::MAX, Use::Cached),
+            0
+        );
     }
 }

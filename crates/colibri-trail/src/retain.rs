@@ -44,14 +44,21 @@ pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
 /// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
 pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<RetentionReport> {
     let day = |time| SegmentName::new(0, time).day;
-    let (today, oldest) = (day(now), day(now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)));
+    let (today, oldest) = (
+        day(now),
+        day(now.checked_sub(keep).unwrap_or(SystemTime::UNIX_EPOCH)),
+    );
     let listing = TrailListing::read(dir)?;
     let mut dropped = RetentionReport::default();
     for (at, name) in listing.segments.iter().enumerate() {
         // A clock that went ahead names a segment for the future, one that was set back names later ones for the past:
         // neither may keep the others here, nor let them go early.
         let begun = if name.day <= today { name.day } else { 0 };
-        let Some(next) = listing.segments[at + 1..].iter().map(|later| later.day).min() else {
+        let Some(next) = listing.segments[at + 1..]
+            .iter()
+            .map(|later| later.day)
+            .min()
+        else {
             break;
         };
         if next.max(begun) >= oldest || listing.last.is_none_or(|last| *name >= last) {
@@ -88,7 +95,10 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
 /// Where the segment cannot be read.
 pub fn last_seal(dir: &Path, name: SegmentName) -> io::Result<Option<Vec<u8>>> {
     let listing = TrailListing::read(dir)?;
-    last_state(&name.path(dir), listing.torn.get(&name).map(|torn| torn.offset))
+    last_state(
+        &name.path(dir),
+        listing.torn.get(&name).map(|torn| torn.offset),
+    )
 }
 
 fn last_state(path: &Path, limit: Option<u64>) -> io::Result<Option<Vec<u8>>> {

@@ -18,7 +18,8 @@ pub struct SegmentName {
 impl SegmentName {
     pub(crate) fn new(ordinal: u64, time: SystemTime) -> Self {
         let date = utc(time);
-        let [year, month, day] = [date.year(), date.month().into(), date.day().into()].map(|part| part.unsigned_abs());
+        let [year, month, day] =
+            [date.year(), date.month().into(), date.day().into()].map(|part| part.unsigned_abs());
         Self {
             ordinal,
             day: u64::from(year) * 10_000 + u64::from(month) * 100 + u64::from(day),
@@ -37,7 +38,10 @@ impl SegmentName {
     pub fn parse(name: &str, extension: &str) -> Option<Self> {
         let stem = name.strip_suffix(extension)?.strip_suffix('.')?;
         let (ordinal, day) = stem.split_once('-')?;
-        if ordinal.len() < 10 || day.len() < 8 || !stem.bytes().all(|b| b.is_ascii_digit() || b == b'-') {
+        if ordinal.len() < 10
+            || day.len() < 8
+            || !stem.bytes().all(|b| b.is_ascii_digit() || b == b'-')
+        {
             return None;
         }
         let parsed = Self {
@@ -78,7 +82,10 @@ mod tests {
             day: 20_261_121,
         };
         assert_eq!(name.to_string(), "0000000042-20261121");
-        assert_eq!(SegmentName::parse("0000000042-20261121.jsonl", "jsonl"), Some(name));
+        assert_eq!(
+            SegmentName::parse("0000000042-20261121.jsonl", "jsonl"),
+            Some(name)
+        );
         for bad in [
             "42-20261121.jsonl",
             "0000000042-20261121.seal",

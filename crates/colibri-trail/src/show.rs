@@ -159,16 +159,24 @@ impl RecordFilter {
         let shape = b"0000-00-00T00:00:00.000000";
         let text = text.strip_suffix('Z').unwrap_or(text).as_bytes();
         matches!(text.len(), 4 | 7 | 10 | 13 | 16 | 19 | 21..=26)
-            && text
-                .iter()
-                .zip(shape)
-                .all(|(t, s)| if *s == b'0' { t.is_ascii_digit() } else { t == s })
+            && text.iter().zip(shape).all(|(t, s)| {
+                if *s == b'0' {
+                    t.is_ascii_digit()
+                } else {
+                    t == s
+                }
+            })
     }
 
     /// True if no record of this segment, which another one follows, can be of the time that is wanted.
     fn is_before(&self, segment: SegmentName, next: SegmentName) -> bool {
         let day = segment.day.max(next.day);
-        let day = format!("{:04}-{:02}-{:02}", day / 10_000, day / 100 % 100, day % 100);
+        let day = format!(
+            "{:04}-{:02}-{:02}",
+            day / 10_000,
+            day / 100 % 100,
+            day % 100
+        );
         self.since
             .as_deref()
             .is_some_and(|since| *day < *since.get(..10).unwrap_or(since))
@@ -176,25 +184,39 @@ impl RecordFilter {
 
     fn passes(&self, shown: &RecordView<'_>) -> bool {
         let (fields, through) = (&shown.fields, shown.through.as_deref());
-        let is_user = |wanted| shown.uid == Some(wanted) || through.is_some_and(|agent| agent.for_uid == Some(wanted));
+        let is_user = |wanted| {
+            shown.uid == Some(wanted) || through.is_some_and(|agent| agent.for_uid == Some(wanted))
+        };
         let is_agent = |wanted: &String| {
-            let told = ["agent", "session"].map(|key| fields.details.get(key).and_then(|told| told.as_str()));
-            through.is_some_and(|of| of.agent == *wanted || of.session == *wanted) || told.contains(&Some(wanted))
+            let told = ["agent", "session"]
+                .map(|key| fields.details.get(key).and_then(|told| told.as_str()));
+            through.is_some_and(|of| of.agent == *wanted || of.session == *wanted)
+                || told.contains(&Some(wanted))
         };
         let is_for_task = |wanted: u64| {
             let task = match TrailEvent::read(&fields.event, &fields.details) {
                 Some(TrailEvent::Task { id, .. }) => Some(id),
-                _ => fields.details.get("task").and_then(serde_json::Value::as_u64),
+                _ => fields
+                    .details
+                    .get("task")
+                    .and_then(serde_json::Value::as_u64),
             };
             shown.task == Some(wanted) || task == Some(wanted)
         };
-        let is_client = |wanted: &String| shown.client.as_ref().is_some_and(|client| client.name == *wanted);
+        let is_client = |wanted: &String| {
+            shown
+                .client
+                .as_ref()
+                .is_some_and(|client| client.name == *wanted)
+        };
         let bound = |bound: &Option<String>, reached: fn(&str, &str) -> bool| {
             bound
                 .as_deref()
                 .is_none_or(|b| reached(&fields.timestamp, b.strip_suffix('Z').unwrap_or(b)))
         };
-        let either = |wanted: &Option<String>, a: &str, b: &str| wanted.as_deref().is_none_or(|w| w == a || w == b);
+        let either = |wanted: &Option<String>, a: &str, b: &str| {
+            wanted.as_deref().is_none_or(|w| w == a || w == b)
+        };
         bound(&self.since, |time, since| time >= since)
             && bound(&self.until, |time, until| time < until)
             && self.uid.is_none_or(is_user)
@@ -203,7 +225,10 @@ impl RecordFilter {
             && self.client.as_ref().is_none_or(is_client)
             && either(&self.server, &fields.server, &fields.integration_id)
             && either(&self.tool, &fields.tool, &fields.operation)
-            && self.result.as_deref().is_none_or(|wanted| wanted == fields.result)
+            && self
+                .result
+                .as_deref()
+                .is_none_or(|wanted| wanted == fields.result)
     }
 }
 
@@ -242,8 +267,17 @@ pub fn show_last(
             break;
         }
         let limit = listing.torn.get(name).map_or(u64::MAX, |torn| torn.offset);
-        let before = at.checked_sub(1).map(|before| listing.segments[before].path(dir));
-        let last = last_in(&name.path(dir), before.as_deref(), limit, left, filter, u64::MAX)?;
+        let before = at
+            .checked_sub(1)
+            .map(|before| listing.segments[before].path(dir));
+        let last = last_in(
+            &name.path(dir),
+            before.as_deref(),
+            limit,
+            left,
+            filter,
+            u64::MAX,
+        )?;
         if next.is_none() {
             end = last.end;
         }
@@ -259,7 +293,14 @@ pub fn show_last(
         }
     }
     match follow {
-        Some(_) => read_on(dir, filter, listing.segments.last().copied(), end, follow, each),
+        Some(_) => read_on(
+            dir,
+            filter,
+            listing.segments.last().copied(),
+            end,
+            follow,
+            each,
+        ),
         None => Ok(()),
     }
 }
@@ -281,7 +322,9 @@ fn read_on(
     loop {
         let read = reader.read(each)?;
         match follow {
-            Some(stop) if read.is_continue() && !stop.load(Ordering::Relaxed) => std::thread::sleep(FOLLOW),
+            Some(stop) if read.is_continue() && !stop.load(Ordering::Relaxed) => {
+                std::thread::sleep(FOLLOW)
+            }
             _ => return Ok(()),
         }
     }
@@ -317,12 +360,17 @@ impl RecordReader {
     ///
     /// # Errors
     /// Where the directory or a segment cannot be read.
-    pub fn read(&mut self, each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>) -> io::Result<ControlFlow<()>> {
+    pub fn read(
+        &mut self,
+        each: &mut dyn FnMut(RecordView<'_>) -> ControlFlow<()>,
+    ) -> io::Result<ControlFlow<()>> {
         let listing = TrailListing::read(&self.dir)?;
         let mut names = listing.segments.iter().copied().peekable();
         while let Some(name) = names.next() {
             let next = names.peek().copied();
-            if self.from.is_some_and(|from| name < from) || next.is_some_and(|next| self.filter.is_before(name, next)) {
+            if self.from.is_some_and(|from| name < from)
+                || next.is_some_and(|next| self.filter.is_before(name, next))
+            {
                 continue;
             }
             if self.from != Some(name) {
@@ -352,7 +400,14 @@ impl RecordReader {
 /// # Errors
 /// Where the segment cannot be read.
 pub fn tail(segment: &Path, count: usize, each: &mut dyn FnMut(RecordView<'_>)) -> io::Result<()> {
-    let last = last_in(segment, None, u64::MAX, count, &RecordFilter::default(), LAST_PIECE)?;
+    let last = last_in(
+        segment,
+        None,
+        u64::MAX,
+        count,
+        &RecordFilter::default(),
+        LAST_PIECE,
+    )?;
     for (line, who) in &last.lines {
         if let Some(shown) = read(line, &mut BTreeMap::new()) {
             each(shown.by(who));
@@ -417,7 +472,9 @@ fn last_in(
             at += line.len() + 1;
         }
         if found.len() == count || start == 0 || window >= most {
-            let lines = found.into_iter().map(|(line, who)| (piece[line].to_vec(), who));
+            let lines = found
+                .into_iter()
+                .map(|(line, who)| (piece[line].to_vec(), who));
             return Ok(LastRecords {
                 lines: lines.collect(),
                 end: from + at as u64,
@@ -444,26 +501,25 @@ fn read<'a>(line: &'a [u8], users: &mut BTreeMap<u64, RecordedCaller>) -> Option
     let line = SegmentLine::parse(line)?;
     let rec = std::str::from_utf8(line.rec).ok()?;
     let fields: RecordFields = serde_json::from_str(rec).ok()?;
-    let who = match (line.kind, fields.enter) {
-        ("exit", Some(enter)) => users.remove(&enter).unwrap_or_default(),
-        (_, Some(enter)) => users.get(&enter).cloned().unwrap_or_default(),
-        _ => RecordedCaller {
-            uid: fields.uid,
-            task: fields.task,
-            client: fields.client.clone().map(Arc::new),
-            through: fields
-                .agent
-                .clone()
-                .zip(fields.session.clone())
-                .map(|(agent, session)| {
-                    Arc::new(RecordedAgent {
-                        agent,
-                        session,
-                        for_uid: fields.for_uid,
-                    })
-                }),
-        },
-    };
+    let who =
+        match (line.kind, fields.enter) {
+            ("exit", Some(enter)) => users.remove(&enter).unwrap_or_default(),
+            (_, Some(enter)) => users.get(&enter).cloned().unwrap_or_default(),
+            _ => RecordedCaller {
+                uid: fields.uid,
+                task: fields.task,
+                client: fields.client.clone().map(Arc::new),
+                through: fields.agent.clone().zip(fields.session.clone()).map(
+                    |(agent, session)| {
+                        Arc::new(RecordedAgent {
+                            agent,
+                            session,
+                            for_uid: fields.for_uid,
+                        })
+                    },
+                ),
+            },
+        };
     if line.kind == "enter" && who.uid.is_some() {
         if users.len() == MAX_REMEMBERED {
             users.pop_first();

@@ -25,7 +25,9 @@ pub(crate) const ED25519: u8 = 1;
 #[derive(Debug, thiserror::Error)]
 pub enum NoteError {
     /// The key file could not be read or made.
-    #[error("cannot {action} the trail's key {path}: {error}; the state directory must exist and belong to the daemon")]
+    #[error(
+        "cannot {action} the trail's key {path}: {error}; the state directory must exist and belong to the daemon"
+    )]
     KeyFile {
         /// The attempted action.
         action: &'static str,
@@ -56,7 +58,9 @@ pub enum NoteError {
         mode: u32,
     },
     /// A key is not in the form of a signed-note key.
-    #[error("not a signed-note ed25519 key ({0}); expected the line that `colibri-mcp trail verify` prints")]
+    #[error(
+        "not a signed-note ed25519 key ({0}); expected the line that `colibri-mcp trail verify` prints"
+    )]
     Key(&'static str),
     /// A note is not in the form of a checkpoint.
     #[error("not a signed checkpoint: {0}")]
@@ -113,7 +117,10 @@ impl Signer {
         let mut text = Zeroizing::new(String::new());
         file.take(4096).read_to_string(&mut text).map_err(failed)?;
         Self::parse(text.trim_end()).map_err(|error| match error {
-            NoteError::Key(why) => NoteError::KeyContent { path: path.into(), why },
+            NoteError::Key(why) => NoteError::KeyContent {
+                path: path.into(),
+                why,
+            },
             error => error,
         })
     }
@@ -126,7 +133,8 @@ impl Signer {
         };
         let mut seed = Zeroizing::new([0; 32]);
         let mut id = [0; 8];
-        let random = |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|e| failed(io::Error::other(e)));
+        let random =
+            |bytes: &mut [u8]| getrandom::fill(bytes).map_err(|e| failed(io::Error::other(e)));
         random(&mut *seed)?;
         random(&mut id)?;
         let name = format!("colibri-mcp/{purpose}/{:016x}", u64::from_be_bytes(id));
@@ -221,7 +229,8 @@ impl std::str::FromStr for Verifier {
 
     fn from_str(text: &str) -> Result<Self, NoteError> {
         let (name, id, key) = key_fields(text.trim(), ED25519)?;
-        let key = VerifyingKey::from_bytes(&key).map_err(|_| NoteError::Key("not a point on the curve"))?;
+        let key = VerifyingKey::from_bytes(&key)
+            .map_err(|_| NoteError::Key("not a point on the curve"))?;
         if key_id(&name, ED25519, key.as_bytes()) != id {
             return Err(NoteError::Key("its id does not fit its key"));
         }
@@ -248,7 +257,8 @@ impl Verifier {
         let Ok(signature) = Signature::from_slice(signature) else {
             return false;
         };
-        u32::from_be_bytes(*id) == self.id && self.key.verify_strict(text.as_bytes(), &signature).is_ok()
+        u32::from_be_bytes(*id) == self.id
+            && self.key.verify_strict(text.as_bytes(), &signature).is_ok()
     }
 
     /// The key itself.
@@ -293,7 +303,9 @@ impl<'a> Checkpoint<'a> {
     /// Where there is one, or the last line has no end.
     pub(crate) fn check_signatures(&self) -> Result<(), NoteError> {
         let is_signature = |line: &str| {
-            let named = line.strip_prefix("— ").and_then(|line| line.split_once(' '));
+            let named = line
+                .strip_prefix("— ")
+                .and_then(|line| line.split_once(' '));
             named.is_some_and(|(name, signature)| {
                 !name.is_empty()
                     && !name.contains(|c: char| c.is_whitespace() || c == '+')
@@ -310,7 +322,11 @@ impl<'a> Checkpoint<'a> {
     /// The signatures that stand under a key's name, base64.
     pub(crate) fn signatures_of(&self, name: &str) -> impl Iterator<Item = &'a str> {
         let lines = self.signatures.lines();
-        lines.filter_map(move |line| line.strip_prefix("— ")?.strip_prefix(name)?.strip_prefix(' '))
+        lines.filter_map(move |line| {
+            line.strip_prefix("— ")?
+                .strip_prefix(name)?
+                .strip_prefix(' ')
+        })
     }
 
     /// Reads the three lines of a checkpoint.
@@ -328,7 +344,9 @@ impl<'a> Checkpoint<'a> {
             .filter(|o| !o.is_empty())
             .ok_or(NoteError::Form("no origin line"))?;
         let size = lines.next().ok_or(NoteError::Form("no tree size"))?;
-        let size = decimal(size).ok_or(NoteError::Form("the tree size is not a number in its shortest form"))?;
+        let size = decimal(size).ok_or(NoteError::Form(
+            "the tree size is not a number in its shortest form",
+        ))?;
         let root = lines
             .next()
             .and_then(|r| BASE64.decode(r).ok())
@@ -358,7 +376,10 @@ pub(crate) fn key_id(name: &str, kind: u8, key: &[u8; 32]) -> u32 {
 }
 
 /// Name, id and key of a key's text, if it is of that signature type.
-pub(crate) fn key_fields(text: &str, kind: u8) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteError> {
+pub(crate) fn key_fields(
+    text: &str,
+    kind: u8,
+) -> Result<(String, u32, Zeroizing<[u8; 32]>), NoteError> {
     let mut parts = text.splitn(3, '+');
     let (Some(name), Some(id), Some(key)) = (parts.next(), parts.next(), parts.next()) else {
         return Err(NoteError::Key("not three parts joined by +"));
@@ -366,8 +387,13 @@ pub(crate) fn key_fields(text: &str, kind: u8) -> Result<(String, u32, Zeroizing
     if name.is_empty() || name.chars().any(char::is_whitespace) {
         return Err(NoteError::Key("no name"));
     }
-    let id = u32::from_str_radix(id, 16).map_err(|_| NoteError::Key("its id is not eight hex digits"))?;
-    let bytes = Zeroizing::new(BASE64.decode(key).map_err(|_| NoteError::Key("not base64"))?);
+    let id = u32::from_str_radix(id, 16)
+        .map_err(|_| NoteError::Key("its id is not eight hex digits"))?;
+    let bytes = Zeroizing::new(
+        BASE64
+            .decode(key)
+            .map_err(|_| NoteError::Key("not base64"))?,
+    );
     match bytes.split_first() {
         Some((found, body)) if *found == kind => {
             let body = <[u8; 32]>::try_from(body).map_err(|_| NoteError::Key("not 32 bytes"))?;
@@ -384,12 +410,11 @@ mod tests {
     use super::*;
 
     // The example key and note in the documentation of Go's golang.org/x/mod/sumdb/note, the format's origin.
-    const GO_PRIVATE: &str = "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
+    const GO_PRIVATE: &str =
+        "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
     const GO_PUBLIC: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
-    const GO_TEXT: &str =
-        "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
-    const GO_SIGNATURE: &str =
-        "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=";
+    const GO_TEXT: &str = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+    const GO_SIGNATURE: &str = "x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=";
 
     #[test]
     fn agrees_with_the_reference_implementation() {
@@ -427,7 +452,8 @@ mod tests {
     fn a_key_behind_a_link_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("elsewhere"), GO_PRIVATE).unwrap();
-        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("trail.key")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), dir.path().join("trail.key"))
+            .unwrap();
         assert!(Signer::load_or_create(&dir.path().join("trail.key"), "trail").is_err());
     }
 
@@ -439,7 +465,10 @@ mod tests {
         let cosigned = format!("{note}— other.example/witness AAAAAAAA\n");
         assert_eq!(signer.verifier().open(&cosigned).unwrap(), (42, [9; 32]));
         let other = Signer::from_seed("example.org/log".into(), &[8; 32]);
-        assert!(matches!(other.verifier().open(&note), Err(NoteError::Signature(_))));
+        assert!(matches!(
+            other.verifier().open(&note),
+            Err(NoteError::Signature(_))
+        ));
         for (at, _) in note.char_indices().filter(|(_, c)| c.is_ascii()) {
             let mut bytes = note.clone().into_bytes();
             bytes[at] ^= 1;
@@ -465,7 +494,10 @@ mod tests {
             "a b+c74f20a3+AR==",
             "PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW",
         ] {
-            assert!(matches!(bad.parse::<Verifier>(), Err(NoteError::Key(_))), "{bad}");
+            assert!(
+                matches!(bad.parse::<Verifier>(), Err(NoteError::Key(_))),
+                "{bad}"
+            );
         }
         for bad in [
             "",
@@ -474,7 +506,10 @@ mod tests {
             "a\n1\nAAAA\n\n— a b\n",
             "\n1\nAAAA\n\n— a b\n",
         ] {
-            assert!(matches!(Checkpoint::parse(bad), Err(NoteError::Form(_))), "{bad:?}");
+            assert!(
+                matches!(Checkpoint::parse(bad), Err(NoteError::Form(_))),
+                "{bad:?}"
+            );
         }
     }
 }

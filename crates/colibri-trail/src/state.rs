@@ -110,7 +110,9 @@ fn is_deeper(text: &str, most: usize) -> bool {
     false
 }
 
-fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Vec<T>, D::Error> {
+fn objects<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     let entries = Vec::<&RawValue>::deserialize(deserializer)?;
     let read = entries.into_iter().map(|entry| object(entry.get()));
     read.collect::<Result<_, _>>().map_err(D::Error::custom)
@@ -166,7 +168,11 @@ pub(crate) fn push_opening(
     previous: Option<SegmentName>,
     torn: &[Torn],
 ) {
-    begin(out, state.records(), if torn.is_empty() { "open" } else { "recovered" });
+    begin(
+        out,
+        state.records(),
+        if torn.is_empty() { "open" } else { "recovered" },
+    );
     write_timestamp(out, time);
     number(out, b",\"format\":", FORMAT);
     if let Some(previous) = previous {
@@ -177,7 +183,11 @@ pub(crate) fn push_opening(
         for (i, torn) in torn.iter().enumerate() {
             text(
                 out,
-                if i == 0 { b"{\"segment\":" } else { b",{\"segment\":" },
+                if i == 0 {
+                    b"{\"segment\":"
+                } else {
+                    b",{\"segment\":"
+                },
                 &torn.segment,
             );
             number(out, b",\"offset\":", torn.offset);
@@ -191,7 +201,13 @@ pub(crate) fn push_opening(
 }
 
 /// Writes a seal over all records until now, with a checkpoint by `signer`.
-pub(crate) fn push_seal(out: &mut Vec<u8>, time: SystemTime, state: &TrailState, reason: &str, signer: &Signer) {
+pub(crate) fn push_seal(
+    out: &mut Vec<u8>,
+    time: SystemTime,
+    state: &TrailState,
+    reason: &str,
+    signer: &Signer,
+) {
     begin(out, state.records(), "seal");
     write_timestamp(out, time);
     text(out, b",\"reason\":", reason);
@@ -212,7 +228,8 @@ mod tests {
     #[test]
     fn what_is_torn_is_said_in_objects() {
         let torn = |entry: &str| {
-            let text = format!(r#"{{"tree_size":0,"root":"","head":"","peaks":[],"torn":[{entry}]}}"#);
+            let text =
+                format!(r#"{{"tree_size":0,"root":"","head":"","peaks":[],"torn":[{entry}]}}"#);
             serde_json::from_str::<StateRecord>(&text).is_ok()
         };
         assert!(torn("") && torn(r#" {"segment":"a","offset":1,"length":2,"more":[]} "#));
@@ -229,12 +246,22 @@ mod tests {
     #[test]
     fn a_state_is_json_of_its_fields_once_each() {
         let mut sound = Vec::new();
-        push_opening(&mut sound, SystemTime::UNIX_EPOCH, &TrailState::default(), None, &[]);
+        push_opening(
+            &mut sound,
+            SystemTime::UNIX_EPOCH,
+            &TrailState::default(),
+            None,
+            &[],
+        );
         let tells = |rec: &[u8]| {
             let mut line = Vec::new();
-            push_line(&mut line, &mut GENESIS.clone(), |out| out.extend_from_slice(rec));
+            push_line(&mut line, &mut GENESIS.clone(), |out| {
+                out.extend_from_slice(rec)
+            });
             let line = SegmentLine::parse(line.strip_suffix(b"\n").unwrap()).unwrap();
-            StateRecord::parse(&line).and_then(|record| record.tree()).is_some()
+            StateRecord::parse(&line)
+                .and_then(|record| record.tree())
+                .is_some()
         };
         assert!(tells(&sound));
         let text = std::str::from_utf8(&sound).unwrap();

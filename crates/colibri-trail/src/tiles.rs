@@ -90,10 +90,14 @@ pub enum TilesError {
         there: bool,
     },
     /// The seals of the trail are too far apart, or not signed by its key.
-    #[error("the trail is not sealed as it should be before record {0}; run `colibri-mcp trail verify`")]
+    #[error(
+        "the trail is not sealed as it should be before record {0}; run `colibri-mcp trail verify`"
+    )]
     BadSeal(u64),
     /// No seal yet.
-    #[error("the trail has no seal yet; one follows within 4,096 records and when the daemon stops")]
+    #[error(
+        "the trail has no seal yet; one follows within 4,096 records and when the daemon stops"
+    )]
     NoSeal,
 }
 
@@ -112,7 +116,12 @@ pub struct TilesReport {
 /// # Errors
 /// Where the directory is of another log or history, half written, or has more records; where the trail is damaged, or
 /// lacks records that the directory lacks too; where a file cannot be read or written.
-pub fn write_tiles(trail: &Path, dir: &Path, log: &Verifier, entries: bool) -> Result<TilesReport, TilesError> {
+pub fn write_tiles(
+    trail: &Path,
+    dir: &Path,
+    log: &Verifier,
+    entries: bool,
+) -> Result<TilesReport, TilesError> {
     let failed = |error| TilesError::File {
         path: dir.to_owned(),
         error,
@@ -160,7 +169,11 @@ pub fn write_tiles(trail: &Path, dir: &Path, log: &Verifier, entries: bool) -> R
             if unsealed.len() == MAX_UNSEALED {
                 return Err(TilesError::BadSeal(size));
             }
-            let entry = if entries { entry_of(&record.line) } else { Vec::new() };
+            let entry = if entries {
+                entry_of(&record.line)
+            } else {
+                Vec::new()
+            };
             unsealed.push((record.leaf, entry));
         }
         Ok(ControlFlow::Continue(()))
@@ -223,7 +236,11 @@ impl<'a> TileDirectory<'a> {
         (tiles.size, tiles.published) = (size, size);
         tiles.read_edge()?;
         if tiles.root() != root {
-            return Err(TilesError::Damaged(tiles.path("0", size >> 8, (size % 256) as usize)));
+            return Err(TilesError::Damaged(tiles.path(
+                "0",
+                size >> 8,
+                (size % 256) as usize,
+            )));
         }
         Ok(tiles)
     }
@@ -318,7 +335,12 @@ impl<'a> TileDirectory<'a> {
             let edge = self.levels[level].clone();
             let count = self.size >> (8 * level);
             if !edge.is_empty() {
-                self.write_tile(&level.to_string(), count >> 8, edge.len(), edge.as_flattened())?;
+                self.write_tile(
+                    &level.to_string(),
+                    count >> 8,
+                    edge.len(),
+                    edge.as_flattened(),
+                )?;
             }
         }
         let width = (self.size % WIDTH as u64) as usize;
@@ -329,7 +351,10 @@ impl<'a> TileDirectory<'a> {
         for path in std::mem::take(&mut self.unsynced) {
             let synced = File::open(&path).and_then(|file| file.sync_all());
             synced.map_err(failed_at(&path))?;
-            let above = path.ancestors().skip(1).take_while(|path| path.starts_with(self.dir));
+            let above = path
+                .ancestors()
+                .skip(1)
+                .take_while(|path| path.starts_with(self.dir));
             directories.extend(above.map(Path::to_owned));
         }
         for path in directories {
@@ -341,7 +366,9 @@ impl<'a> TileDirectory<'a> {
         self.published = self.size;
         for partial in std::mem::take(&mut self.outdated) {
             match fs::remove_dir_all(&partial) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed_at(&partial)(error)),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed_at(&partial)(error));
+                }
                 _ => {}
             }
         }
@@ -349,7 +376,13 @@ impl<'a> TileDirectory<'a> {
     }
 
     /// Writes a tile, unless it is there. Another one in its place is an error.
-    fn write_tile(&mut self, kind: &str, index: u64, width: usize, bytes: &[u8]) -> Result<(), TilesError> {
+    fn write_tile(
+        &mut self,
+        kind: &str,
+        index: u64,
+        width: usize,
+        bytes: &[u8],
+    ) -> Result<(), TilesError> {
         let path = self.path(kind, index, width);
         match self.read(&path, bytes.len() as u64 + 1)? {
             Some(there) if there == bytes => return Ok(()),
@@ -371,7 +404,10 @@ impl<'a> TileDirectory<'a> {
     fn read(&self, path: &Path, most: u64) -> Result<Option<Vec<u8>>, TilesError> {
         let mut bytes = Vec::new();
         match open_regular(path) {
-            Ok(file) => file.take(most).read_to_end(&mut bytes).map_err(failed_at(path))?,
+            Ok(file) => file
+                .take(most)
+                .read_to_end(&mut bytes)
+                .map_err(failed_at(path))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed_at(path)(error)),
         };

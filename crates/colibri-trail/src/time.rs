@@ -47,14 +47,20 @@ mod tests {
             (4_107_542_400, "2100-03-01T00:00:00.000000Z"),
         ] {
             let mut out = Vec::new();
-            write_timestamp(&mut out, SystemTime::UNIX_EPOCH + Duration::from_secs(second));
+            write_timestamp(
+                &mut out,
+                SystemTime::UNIX_EPOCH + Duration::from_secs(second),
+            );
             assert_eq!(
                 String::from_utf8(out).unwrap(),
                 format!(",\"timestamp\":\"{expected}\"")
             );
         }
         let mut out = Vec::new();
-        write_timestamp(&mut out, SystemTime::UNIX_EPOCH + Duration::from_nanos(1_000_999));
+        write_timestamp(
+            &mut out,
+            SystemTime::UNIX_EPOCH + Duration::from_nanos(1_000_999),
+        );
         assert_eq!(out, b",\"timestamp\":\"1970-01-01T00:00:00.001000Z\"");
         let before = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
         assert_eq!(utc(before), utc(SystemTime::UNIX_EPOCH));

@@ -12,7 +12,9 @@ use crate::gap::Gap;
 use crate::line::{FORMAT, GENESIS, SegmentLine};
 use crate::merkle::{Frontier, HexHash, to_hex};
 use crate::read::{LineReader, Read, TrailListing};
-use crate::report::{Extent, MAX_LISTED, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher};
+use crate::report::{
+    Extent, MAX_LISTED, Report, TrailFault, TrailFaultKind, TrailWitness, Voucher,
+};
 use crate::segment::SegmentName;
 use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
@@ -22,7 +24,12 @@ use crate::witness::{TrailHead, WitnessedHeads};
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the report.
-pub fn verify(dir: &Path, extent: Extent, verifier: Option<&Verifier>, heads: &WitnessedHeads) -> io::Result<Report> {
+pub fn verify(
+    dir: &Path,
+    extent: Extent,
+    verifier: Option<&Verifier>,
+    heads: &WitnessedHeads,
+) -> io::Result<Report> {
     let listing = TrailListing::read(dir)?;
     let mut walk = VerifyWalk {
         verifier,
@@ -86,7 +93,13 @@ impl VerifyWalk<'_> {
         self.fault_at(segment, line, kind, what);
     }
 
-    fn fault_at(&mut self, segment: Option<String>, line: Option<u64>, kind: TrailFaultKind, what: String) {
+    fn fault_at(
+        &mut self,
+        segment: Option<String>,
+        line: Option<u64>,
+        kind: TrailFaultKind,
+        what: String,
+    ) {
         self.report.fault_count += 1;
         if self.report.faults.len() < MAX_LISTED {
             self.report.faults.push(TrailFault {
@@ -108,25 +121,38 @@ impl VerifyWalk<'_> {
             } else if name.ordinal != ordinal + 1 {
                 let what = match name.ordinal - ordinal {
                     2 => format!("segment {} is not there", ordinal + 1),
-                    _ => format!("segments {} to {} are not there", ordinal + 1, name.ordinal - 1),
+                    _ => format!(
+                        "segments {} to {} are not there",
+                        ordinal + 1,
+                        name.ordinal - 1
+                    ),
                 };
                 self.fault(TrailFaultKind::MissingSegment, what);
                 self.adopt = true;
             }
             ordinal = name.ordinal;
-            self.segment(dir, listing, *name, listing.last.is_none_or(|last| *name >= last))?;
+            self.segment(
+                dir,
+                listing,
+                *name,
+                listing.last.is_none_or(|last| *name >= last),
+            )?;
         }
         Ok(())
     }
 
     /// Checks what is left of dropped segments; returns the ordinal of the last of them.
     fn dropped(&mut self, dir: &Path, listing: &TrailListing) -> io::Result<u64> {
-        let first = listing.segments.first().map_or(u64::MAX, |name| name.ordinal);
+        let first = listing
+            .segments
+            .first()
+            .map_or(u64::MAX, |name| name.ordinal);
         let (mut ordinal, mut size) = (0, 0);
         for name in &listing.dropped {
             self.place = (Some(name.to_string()), None);
             if name.ordinal > first {
-                let what = "only its seal is there, but retention drops the oldest segments first".to_owned();
+                let what = "only its seal is there, but retention drops the oldest segments first"
+                    .to_owned();
                 self.fault(TrailFaultKind::MissingSegment, what);
                 continue;
             }
@@ -137,8 +163,13 @@ impl VerifyWalk<'_> {
             ordinal = name.ordinal;
             let mut buffer = Vec::new();
             let mut reader = LineReader::open(&name.seal_path(dir), None)?;
-            let whole = reader.next(&mut buffer)? == Read::Line && reader.next(&mut Vec::new())? == Read::End;
-            let line = if whole { SegmentLine::parse(&buffer) } else { None };
+            let whole = reader.next(&mut buffer)? == Read::Line
+                && reader.next(&mut Vec::new())? == Read::End;
+            let line = if whole {
+                SegmentLine::parse(&buffer)
+            } else {
+                None
+            };
             let seal = line.and_then(|line| {
                 let (leaf, record) = (line.leaf()?, StateRecord::parse(&line)?);
                 let tree = record.tree()?;
@@ -149,8 +180,12 @@ impl VerifyWalk<'_> {
                 self.fault(TrailFaultKind::BadSeal, what);
                 continue;
             };
-            if record.tree_size != line.n || record.tree_size < size || record.head.as_bytes() != line.prev {
-                let what = "the seal of this dropped segment does not fit the one before it".to_owned();
+            if record.tree_size != line.n
+                || record.tree_size < size
+                || record.head.as_bytes() != line.prev
+            {
+                let what =
+                    "the seal of this dropped segment does not fit the one before it".to_owned();
                 self.fault(TrailFaultKind::BadSeal, what);
             }
             self.checkpoint(&line, &record);
@@ -173,7 +208,13 @@ impl VerifyWalk<'_> {
         Ok(ordinal)
     }
 
-    fn segment(&mut self, dir: &Path, listing: &TrailListing, name: SegmentName, last: bool) -> io::Result<()> {
+    fn segment(
+        &mut self,
+        dir: &Path,
+        listing: &TrailListing,
+        name: SegmentName,
+        last: bool,
+    ) -> io::Result<()> {
         let torn = listing.torn.get(&name);
         let mut reader = LineReader::open(&name.path(dir), torn.map(|t| t.offset))?;
         let mut buffer = Vec::new();
@@ -220,7 +261,8 @@ impl VerifyWalk<'_> {
         if !whole || reader.offset() < torn.offset {
             self.fault(
                 TrailFaultKind::Truncated,
-                "the segment is shorter than the record after it says, or has no line end there".into(),
+                "the segment is shorter than the record after it says, or has no line end there"
+                    .into(),
             );
             return Ok(());
         }
@@ -228,7 +270,13 @@ impl VerifyWalk<'_> {
     }
 
     /// Looks at what does not count: whole lines in it must have been a batch that was refused in the middle.
-    fn tail(&mut self, reader: &mut LineReader, offset: u64, length: u64, mut number: u64) -> io::Result<()> {
+    fn tail(
+        &mut self,
+        reader: &mut LineReader,
+        offset: u64,
+        length: u64,
+        mut number: u64,
+    ) -> io::Result<()> {
         reader.seek(offset)?;
         let (mut head, mut next) = (self.head, self.next);
         let mut buffer = Vec::new();
@@ -254,7 +302,9 @@ impl VerifyWalk<'_> {
         }
         let there = reader.offset() - offset;
         if there != length {
-            let what = format!("{there} bytes follow the last counted record, the record after it says {length}");
+            let what = format!(
+                "{there} bytes follow the last counted record, the record after it says {length}"
+            );
             self.fault(TrailFaultKind::DamagedTail, what);
         }
         Ok(())
@@ -262,7 +312,10 @@ impl VerifyWalk<'_> {
 
     fn line(&mut self, bytes: &[u8], first: bool) {
         let Some(line) = SegmentLine::parse(bytes) else {
-            self.fault(TrailFaultKind::MalformedLine, "not a line of a trail".into());
+            self.fault(
+                TrailFaultKind::MalformedLine,
+                "not a line of a trail".into(),
+            );
             self.unlinked = true;
             self.tree = None;
             self.next = self.next.saturating_add(1);
@@ -278,7 +331,9 @@ impl VerifyWalk<'_> {
             );
             self.tree = None;
         }
-        let recovered = std::mem::take(&mut self.after_dropped) && line.kind == "recovered" && line.n >= self.next;
+        let recovered = std::mem::take(&mut self.after_dropped)
+            && line.kind == "recovered"
+            && line.n >= self.next;
         if self.adopt || recovered {
             self.top = self.top.max(line.n);
             self.tree = None;
@@ -288,13 +343,19 @@ impl VerifyWalk<'_> {
             let (kind, what) = if first {
                 (
                     TrailFaultKind::BadLink,
-                    format!("record {} does not follow the end of the segment before it", line.n),
+                    format!(
+                        "record {} does not follow the end of the segment before it",
+                        line.n
+                    ),
                 )
             } else {
                 let before = line.n.saturating_sub(1);
                 (
                     TrailFaultKind::EditedRecord,
-                    format!("record {} does not follow record {before}: one was replaced", line.n),
+                    format!(
+                        "record {} does not follow record {before}: one was replaced",
+                        line.n
+                    ),
                 )
             };
             self.fault(kind, what);
@@ -356,7 +417,12 @@ impl VerifyWalk<'_> {
     fn report_gaps(&mut self) {
         for gap in std::mem::take(&mut self.gaps) {
             let what = gap.to_string();
-            self.fault_at(gap.place.0, gap.place.1, TrailFaultKind::MissingRecord, what);
+            self.fault_at(
+                gap.place.0,
+                gap.place.1,
+                TrailFaultKind::MissingRecord,
+                what,
+            );
         }
     }
 
@@ -419,7 +485,9 @@ impl VerifyWalk<'_> {
             None => Checkpoint::parse(note).map(|c| (c.size, c.root)),
         };
         match opened {
-            Ok((size, root)) if size == record.tree_size && to_hex(&root) == record.root.as_bytes() => {
+            Ok((size, root))
+                if size == record.tree_size && to_hex(&root) == record.root.as_bytes() =>
+            {
                 self.report.checkpoints += u64::from(self.verifier.is_some());
             }
             Ok(_) => self.fault(
@@ -433,9 +501,14 @@ impl VerifyWalk<'_> {
     /// Compares the tree with the checkpoints that witnesses signed. One whose tree is not known agrees with none.
     fn cosigned(&mut self, line: &SegmentLine<'_>) {
         let heads = self.heads;
-        let signed = |checkpoint: &&CosignedCheckpoint| line.n.checked_add(1) == Some(checkpoint.records);
+        let signed =
+            |checkpoint: &&CosignedCheckpoint| line.n.checked_add(1) == Some(checkpoint.records);
         for checkpoint in heads.cosigned.iter().filter(signed) {
-            match self.tree.as_ref().map(|tree| tree.root() == checkpoint.root) {
+            match self
+                .tree
+                .as_ref()
+                .map(|tree| tree.root() == checkpoint.root)
+            {
                 Some(true) => {
                     self.report.cosigned_by.extend(checkpoint.signatures());
                     if self.rewritten == 0 && !checkpoint.by.is_empty() {
@@ -462,7 +535,9 @@ impl VerifyWalk<'_> {
     /// Compares a record with what others know of it.
     fn witnessed(&mut self, line: &SegmentLine<'_>) {
         let root = self.tree.as_ref().map(Frontier::root);
-        let agrees = |head: &TrailHead| to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root);
+        let agrees = |head: &TrailHead| {
+            to_hex(&head.hash) == *line.hash && root.is_none_or(|root| root == head.root)
+        };
         if let Some(noted) = &self.heads.noted
             && line.n.checked_add(1) == Some(noted.records)
         {
@@ -493,8 +568,19 @@ impl VerifyWalk<'_> {
 
     fn finish(mut self, extent: Extent) -> Report {
         self.report_gaps();
-        let cosigned = self.heads.cosigned.iter().map(|checkpoint| checkpoint.records);
-        let seen = self.heads.heads.keys().copied().chain(cosigned).max().unwrap_or(0);
+        let cosigned = self
+            .heads
+            .cosigned
+            .iter()
+            .map(|checkpoint| checkpoint.records);
+        let seen = self
+            .heads
+            .heads
+            .keys()
+            .copied()
+            .chain(cosigned)
+            .max()
+            .unwrap_or(0);
         let noted = self.heads.noted.as_ref().map_or(0, |head| head.records);
         let last = seen.max(noted);
         let who = if seen >= noted {
@@ -508,9 +594,10 @@ impl VerifyWalk<'_> {
                 let (segment, line) = self.place.clone();
                 self.fault_at(segment, line, TrailFaultKind::Truncated, what);
             }
-            Extent::Archive if last > self.top => {
-                self.report.notes.push(format!("{what}: the rest is not archived yet"))
-            }
+            Extent::Archive if last > self.top => self
+                .report
+                .notes
+                .push(format!("{what}: the rest is not archived yet")),
             _ => {}
         }
         if self.report.promised_records > 0 {

@@ -189,7 +189,9 @@ impl TrailWriter {
             writer.ordinal = writer.ordinal.max(dropped);
         }
         names.sort_unstable();
-        writer.ordinal = writer.ordinal.max(names.last().map_or(0, |name| name.ordinal));
+        writer.ordinal = writer
+            .ordinal
+            .max(names.last().map_or(0, |name| name.ordinal));
         for name in names.iter().rev() {
             let path = name.path(dir);
             let end = SegmentEnd::find(&path).map_err(failed_to(READ, &path))?;
@@ -242,7 +244,10 @@ impl TrailWriter {
         let (records, hash, _) = self.reached();
         let what = match noted {
             Some(head) if head.records > records => {
-                format!("ends after {records} records, but {} were written", head.records)
+                format!(
+                    "ends after {records} records, but {} were written",
+                    head.records
+                )
             }
             Some(head) if head.records == records && head.hash != hash => {
                 format!("has another record {}", records.saturating_sub(1))
@@ -279,7 +284,9 @@ impl TrailWriter {
 
     /// The segment being written, if there is one.
     pub(crate) fn segment(&self) -> Option<(SegmentName, &Path)> {
-        self.segment.as_ref().map(|segment| (segment.name, &*segment.path))
+        self.segment
+            .as_ref()
+            .map(|segment| (segment.name, &*segment.path))
     }
 
     /// Appends records and returns the number of the first.
@@ -398,7 +405,10 @@ impl TrailWriter {
             self.begin(SystemTime::now())?;
         }
         let Self {
-            batch, state, signer, ..
+            batch,
+            state,
+            signer,
+            ..
         } = self;
         batch.push(|out| push_seal(out, SystemTime::now(), state, reason, signer));
         self.commit()?;
@@ -422,7 +432,10 @@ impl TrailWriter {
         let expected = segment.offset + written;
         let now = Instant::now();
         let mut disturbed = None;
-        if refused.is_some() || segment.offset == 0 || now.duration_since(segment.looked) >= LOOK_EVERY {
+        if refused.is_some()
+            || segment.offset == 0
+            || now.duration_since(segment.looked) >= LOOK_EVERY
+        {
             segment.looked = now;
             disturbed = segment.look(expected);
         }
@@ -515,7 +528,10 @@ impl TrailWriter {
 
     /// The oldest head that waits for the witness, if its records are on disk.
     pub(crate) fn take_head(&mut self, synced: u64) -> Option<HeadFacts> {
-        let due = self.heads.front().is_some_and(|(records, ..)| *records <= synced);
+        let due = self
+            .heads
+            .front()
+            .is_some_and(|(records, ..)| *records <= synced);
         if due { self.heads.pop_front() } else { None }
     }
 
@@ -543,7 +559,8 @@ impl OpenSegment {
             Err(error) => return Some(failed_to("look at trail segment", &self.path)(error)),
         };
         let is_there = || {
-            fs::symlink_metadata(&self.path).is_ok_and(|named| (named.dev(), named.ino()) == (state.dev(), state.ino()))
+            fs::symlink_metadata(&self.path)
+                .is_ok_and(|named| (named.dev(), named.ino()) == (state.dev(), state.ino()))
         };
         let what = match state.len().cmp(&expected) {
             _ if state.nlink() == 0 => "was removed",

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use colibri_trail::{
-    Detail, EventRecord, Extent, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord, Witness, WitnessedHeads,
-    directory, note_path, verify,
+    Detail, EventRecord, Extent, SegmentLimits, Trail, TrailHead, TrailOptions, TrailRecord,
+    Witness, WitnessedHeads, directory, note_path, verify,
 };
 
 /// The path of the child's trail.
@@ -104,7 +104,8 @@ fn rounds() -> Result<(), Box<dyn Error>> {
             std::fs::create_dir(&state_dir)?;
             heads = WitnessedHeads::default();
         }
-        kill(&state_dir, &mut heads, (mixed >> 33) % 6).map_err(|error| format!("round {round}: {error}"))?;
+        kill(&state_dir, &mut heads, (mixed >> 33) % 6)
+            .map_err(|error| format!("round {round}: {error}"))?;
     }
     Ok(())
 }
@@ -128,7 +129,9 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            println!("{error}\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out");
+            println!(
+                "{error}\ntest result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out"
+            );
             ExitCode::FAILURE
         }
     }

@@ -92,7 +92,10 @@ impl<'a> Envelope<'a> {
         Envelope::read_as(frame, Json::read(frame, tape))
     }
 
-    fn read_as(frame: &'a [u8], read: Result<Json<'a>, SyntaxError>) -> Result<Envelope<'a>, EnvelopeRefusal> {
+    fn read_as(
+        frame: &'a [u8],
+        read: Result<Json<'a>, SyntaxError>,
+    ) -> Result<Envelope<'a>, EnvelopeRefusal> {
         let root = read.map_err(|error| {
             let message = match &error {
                 SyntaxError::Utf8(_) => format!("parse error: the message is {error}"),
@@ -127,7 +130,10 @@ impl<'a> Envelope<'a> {
             })
         };
         if !root.is_object() {
-            return refuse(INVALID_REQUEST, "invalid request: a message is a JSON object");
+            return refuse(
+                INVALID_REQUEST,
+                "invalid request: a message is a JSON object",
+            );
         }
         if let Some(key) = picked.ambiguous {
             return refuse(
@@ -136,21 +142,35 @@ impl<'a> Envelope<'a> {
             );
         }
         if !version.is_some_and(|version| version.text() == "\"2.0\"" || version.is_string("2.0")) {
-            return refuse(INVALID_REQUEST, "invalid request: \"jsonrpc\" must be \"2.0\"");
+            return refuse(
+                INVALID_REQUEST,
+                "invalid request: \"jsonrpc\" must be \"2.0\"",
+            );
         }
         let kind = match (method, result, error) {
             (Some(method), None, None) => {
                 if method.kind() != JsonKind::String {
-                    return refuse(INVALID_REQUEST, "invalid request: \"method\" must be a string");
+                    return refuse(
+                        INVALID_REQUEST,
+                        "invalid request: \"method\" must be a string",
+                    );
                 }
-                if params.is_some_and(|params| !matches!(params.kind(), JsonKind::Object | JsonKind::Array)) {
-                    return refuse(INVALID_REQUEST, "invalid request: \"params\" must be an object");
+                if params.is_some_and(|params| {
+                    !matches!(params.kind(), JsonKind::Object | JsonKind::Array)
+                }) {
+                    return refuse(
+                        INVALID_REQUEST,
+                        "invalid request: \"params\" must be an object",
+                    );
                 }
                 match (id, id_text) {
                     (None, _) => EnvelopeKind::Notification { method, params },
                     (Some(_), Some(id)) => EnvelopeKind::Request { id, method, params },
                     (Some(_), None) => {
-                        return refuse(INVALID_REQUEST, "invalid request: \"id\" must be a string or a number");
+                        return refuse(
+                            INVALID_REQUEST,
+                            "invalid request: \"id\" must be a string or a number",
+                        );
                     }
                 }
             }
@@ -247,7 +267,9 @@ impl RequestId {
     /// The id in a JSON value.
     pub fn of(value: Json<'_>) -> RequestId {
         match value.kind() {
-            JsonKind::String => RequestId::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into()),
+            JsonKind::String => {
+                RequestId::Text((&*value.as_str().unwrap_or(Cow::Borrowed(value.text()))).into())
+            }
             _ => RequestId::Number(value.text().into()),
         }
     }
@@ -305,15 +327,31 @@ mod tests {
         for (text, code, id) in [
             ("{\"id\":3,", PARSE_ERROR, Some("3")),
             ("[]", INVALID_REQUEST, None),
-            (r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#, INVALID_REQUEST, Some("3")),
-            (r#"{"jsonrpc":"2.0","id":3,"method":1}"#, INVALID_REQUEST, Some("3")),
+            (
+                r#"{"jsonrpc":"1.0","id":3,"method":"x"}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":3,"method":1}"#,
+                INVALID_REQUEST,
+                Some("3"),
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":3,"method":"x","params":1}"#,
                 INVALID_REQUEST,
                 Some("3"),
             ),
-            (r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#, INVALID_REQUEST, None),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#, INVALID_REQUEST, None),
+            (
+                r#"{"jsonrpc":"2.0","id":[3],"method":"x"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":null,"method":"x"}"#,
+                INVALID_REQUEST,
+                None,
+            ),
             (r#"{"jsonrpc":"2.0","id":3}"#, INVALID_REQUEST, Some("3")),
             (
                 r#"{"jsonrpc":"2.0","id":3,"result":1,"error":{}}"#,
@@ -332,7 +370,11 @@ mod tests {
             ),
         ] {
             let refusal = refusal(text);
-            assert_eq!((refusal.code, refusal.id.as_deref()), (code, id), "{text}: {refusal}");
+            assert_eq!(
+                (refusal.code, refusal.id.as_deref()),
+                (code, id),
+                "{text}: {refusal}"
+            );
         }
     }
 

@@ -74,8 +74,10 @@ impl<'a> Json<'a> {
     /// # Errors
     /// The place at which it is not JSON.
     pub fn parse(bytes: &'a [u8]) -> Result<Json<'a>, SyntaxError> {
-        let text = std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
-        let raw: &RawValue = serde_json::from_str(text).map_err(|error| SyntaxError::Syntax(error.to_string()))?;
+        let text =
+            std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
+        let raw: &RawValue =
+            serde_json::from_str(text).map_err(|error| SyntaxError::Syntax(error.to_string()))?;
         let at = text.len() - text.trim_start_matches(WHITE).len();
         Ok(Json {
             text: raw.get(),
@@ -89,7 +91,8 @@ impl<'a> Json<'a> {
     /// # Errors
     /// The place at which it is not JSON.
     pub fn read(bytes: &'a [u8], tape: &'a mut Tape) -> Result<Json<'a>, SyntaxError> {
-        let whole = std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
+        let whole =
+            std::str::from_utf8(bytes).map_err(|error| SyntaxError::Utf8(error.valid_up_to()))?;
         let Some((start, end)) = tape.read(whole) else {
             return Json::parse(bytes);
         };
@@ -189,7 +192,9 @@ impl<'a> Json<'a> {
         if memchr::memchr(b'\\', inner.as_bytes()).is_none() {
             return Some(Cow::Borrowed(inner));
         }
-        serde_json::from_str::<String>(self.text).ok().map(Cow::Owned)
+        serde_json::from_str::<String>(self.text)
+            .ok()
+            .map(Cow::Owned)
     }
 
     /// True for a string equal to `wanted`, compared unescaped. The comparison ends at the first difference.
@@ -289,7 +294,10 @@ impl<'a> Json<'a> {
         match self.noted {
             Some(mut noted) => {
                 while let Some((entry, inside)) = noted.next() {
-                    let (from, to) = (entry.key.0 as usize - self.at, entry.key.1 as usize - self.at);
+                    let (from, to) = (
+                        entry.key.0 as usize - self.at,
+                        entry.key.1 as usize - self.at,
+                    );
                     let found = find(&self.text.as_bytes()[from + 1..to - 1], keys);
                     meet(found, &|| self.noted_value(entry, inside));
                 }
@@ -330,7 +338,11 @@ struct JsonWalk<'a> {
 
 impl<'a> JsonWalk<'a> {
     fn into(value: &Json<'a>, kind: JsonKind) -> JsonWalk<'a> {
-        let end = if value.kind() == kind { value.text.len() - 1 } else { 1 };
+        let end = if value.kind() == kind {
+            value.text.len() - 1
+        } else {
+            1
+        };
         JsonWalk {
             text: value.text,
             start: value.at,
@@ -529,7 +541,11 @@ mod tests {
             let listed = FOLDED.binary_search_by_key(&character, |(from, _)| *from);
             let bytes = listed.map(|at| FOLDED[at].1).unwrap_or_default();
             let known: Vec<u8> = bytes.into_iter().filter(|byte| *byte != 0).collect();
-            let expected = if folded.is_ascii() { folded.as_bytes() } else { b"" };
+            let expected = if folded.is_ascii() {
+                folded.as_bytes()
+            } else {
+                b""
+            };
             assert!(known == expected, "{character:?} {folded:?}");
         }
         assert!(FOLDED.is_sorted_by_key(|(from, _)| *from));
@@ -557,13 +573,21 @@ mod tests {
         for (text, most) in [
             (repeated("\"\u{e9}\":1,", size), size / 4),
             (repeated("\"\\u00e9\":1,", size), size / 4),
-            (repeated("\"\u{ff54}\u{ff41}\u{ff53}\u{ff4c}\":1,", size), size / 4),
+            (
+                repeated("\"\u{ff54}\u{ff41}\u{ff53}\u{ff4c}\":1,", size),
+                size / 4,
+            ),
             (long, 1),
         ] {
             let parsed = json(&text);
             LOOKED_UP.set(0);
             assert_eq!(parsed.ambiguous(&keys), None);
-            assert!(LOOKED_UP.get() <= most, "{} of {}", LOOKED_UP.get(), text.len());
+            assert!(
+                LOOKED_UP.get() <= most,
+                "{} of {}",
+                LOOKED_UP.get(),
+                text.len()
+            );
         }
     }
 
@@ -583,7 +607,12 @@ mod tests {
                 ("\"n\"", "-1.5e400", JsonKind::Number)
             ]
         );
-        let elements: Vec<_> = root.get("a").unwrap().elements().map(|e| e.text()).collect();
+        let elements: Vec<_> = root
+            .get("a")
+            .unwrap()
+            .elements()
+            .map(|e| e.text())
+            .collect();
         assert_eq!(elements, ["1", "{\"b\":\"}\"}"]);
     }
 
@@ -774,10 +803,21 @@ mod tests {
                 assert_eq!(tape.read(&text).is_some(), serde, "{text}");
             }
         }
-        for text in ["", "[]", "1", "\"\"", "{}}", "{} {}", "\u{feff}{}", "{", "{\"a\":1"] {
+        for text in [
+            "",
+            "[]",
+            "1",
+            "\"\"",
+            "{}}",
+            "{} {}",
+            "\u{feff}{}",
+            "{",
+            "{\"a\":1",
+        ] {
             assert_eq!(tape.read(text), None, "{text}");
         }
-        let deep = |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
+        let deep =
+            |levels: usize| format!("{{\"a\":{}1{}}}", "[".repeat(levels), "]".repeat(levels));
         assert!(tape.read(&deep(62)).is_some());
         assert!(tape.read(&deep(63)).is_none());
     }
@@ -809,7 +849,8 @@ mod tests {
                     .map(|m| (m.key.as_str().unwrap().into_owned(), m.value))
                     .collect();
                 assert_eq!(last.len(), map.len());
-                map.iter().for_each(|(key, value)| check(last[key], value, root));
+                map.iter()
+                    .for_each(|(key, value)| check(last[key], value, root));
             }
             serde_json::Value::Array(items) => {
                 let elements: Vec<_> = json.elements().collect();
@@ -820,7 +861,10 @@ mod tests {
                     .for_each(|(element, item)| check(element, item, root));
             }
             serde_json::Value::String(text) => assert_eq!(json.as_str().unwrap(), text.as_str()),
-            other => assert_eq!(&serde_json::from_str::<serde_json::Value>(json.text()).unwrap(), other),
+            other => assert_eq!(
+                &serde_json::from_str::<serde_json::Value>(json.text()).unwrap(),
+                other
+            ),
         }
     }
 
@@ -835,7 +879,8 @@ mod tests {
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
             prop_oneof![
-                proptest::collection::vec(inner.clone(), 0..5).prop_map(|v| format!("[ {} ]", v.join(" ,\t"))),
+                proptest::collection::vec(inner.clone(), 0..5)
+                    .prop_map(|v| format!("[ {} ]", v.join(" ,\t"))),
                 proptest::collection::vec((".{0,5}", inner), 0..5).prop_map(|v| format!(
                     "{{{}}}",
                     v.iter()

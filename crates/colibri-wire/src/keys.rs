@@ -59,7 +59,9 @@ impl Iterator for UnescapedChars<'_> {
             return Some(Err(LoneSurrogate));
         };
         self.0 = &self.0[6..];
-        Some(char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00)).ok_or(LoneSurrogate))
+        Some(
+            char::from_u32(0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00)).ok_or(LoneSurrogate),
+        )
     }
 }
 
@@ -111,7 +113,9 @@ fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
             other => {
                 #[cfg(test)]
                 LOOKED_UP.with(|count| count.set(count.get() + 1));
-                let at = FOLDED.binary_search_by_key(&other, |(from, _)| *from).ok()?;
+                let at = FOLDED
+                    .binary_search_by_key(&other, |(from, _)| *from)
+                    .ok()?;
                 let becomes = FOLDED[at].1;
                 if !becomes.into_iter().filter(|byte| *byte != 0).all(keep) {
                     return None;
@@ -148,11 +152,15 @@ const FOLDED_RANGES: [(char, char); 20] = [
 
 /// Each character that folds to ASCII with its folded text, padded with zeros; in the order of the characters.
 pub(crate) static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
-    let all = FOLDED_RANGES.iter().flat_map(|(first, last)| *first..=*last);
+    let all = FOLDED_RANGES
+        .iter()
+        .flat_map(|(first, last)| *first..=*last);
     let ascii = all.filter_map(|character| {
         let folded = fold(character.encode_utf8(&mut [0; 4]));
         let mut bytes = [0; 6];
-        bytes.get_mut(..folded.len())?.copy_from_slice(folded.as_bytes());
+        bytes
+            .get_mut(..folded.len())?
+            .copy_from_slice(folded.as_bytes());
         (folded.is_ascii() && !folded.is_empty()).then_some((character, bytes))
     });
     ascii.collect()

@@ -106,7 +106,9 @@ impl Salvage {
 
     fn end_of_value(&mut self) {
         if self.place == ScanState::Id && self.token.len() <= MAX_ID {
-            let id = std::str::from_utf8(&self.token).ok().filter(|token| is_id(token));
+            let id = std::str::from_utf8(&self.token)
+                .ok()
+                .filter(|token| is_id(token));
             self.id = self.id.take().or(id.map(str::to_owned));
         }
         self.token.clear();
@@ -116,7 +118,8 @@ impl Salvage {
 
 /// True if a token is a JSON string or number.
 fn is_id(token: &str) -> bool {
-    Json::parse(token.as_bytes()).is_ok_and(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number))
+    Json::parse(token.as_bytes())
+        .is_ok_and(|id| matches!(id.kind(), JsonKind::String | JsonKind::Number))
 }
 
 #[cfg(test)]
@@ -128,7 +131,10 @@ mod tests {
     fn finds_the_id_wherever_it_stands() {
         for (text, id) in [
             (r#"{"jsonrpc":"2.0","id":7,"params":{"id":8"#, Some("7")),
-            (r#"{"params":{"id":8,"x":[1,{"id":9}]},"id":"a\"b"}"#, Some(r#""a\"b""#)),
+            (
+                r#"{"params":{"id":8,"x":[1,{"id":9}]},"id":"a\"b"}"#,
+                Some(r#""a\"b""#),
+            ),
             (r#"{"params":"\"id\":3,","id" : -1.5 }"#, Some("-1.5")),
             (r#"{"id":null}"#, None),
             (r#"{"id":{"id":1}}"#, None),
@@ -140,7 +146,10 @@ mod tests {
         ] {
             assert_eq!(Salvage::id_of(text.as_bytes()).as_deref(), id, "{text}");
         }
-        assert_eq!(Salvage::id_of(b"{\"id\":5,\"x\":\"\xff\"}").as_deref(), Some("5"));
+        assert_eq!(
+            Salvage::id_of(b"{\"id\":5,\"x\":\"\xff\"}").as_deref(),
+            Some("5")
+        );
         assert_eq!(
             Salvage::id_of(format!("{{\"id\":\"{}\"}}", "x".repeat(300)).as_bytes()),
             None

@@ -225,7 +225,9 @@ impl Pass<'_> {
                 }
             } else {
                 let rest = bytes.get(at..)?;
-                at += rest.iter().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
+                at += rest
+                    .iter()
+                    .position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
             }
             match bytes[at] {
                 b'"' => {

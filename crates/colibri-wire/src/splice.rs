@@ -101,7 +101,8 @@ impl From<u64> for With {
 
 impl PartialEq for Edits {
     fn eq(&self, other: &Edits) -> bool {
-        let is_same = |(one, other): (&Edit, &Edit)| one.span == other.span && *one.with == *other.with;
+        let is_same =
+            |(one, other): (&Edit, &Edit)| one.span == other.span && *one.with == *other.with;
         self.count == other.count && self.iter().zip(other.iter()).all(is_same)
     }
 }
@@ -139,10 +140,18 @@ impl Edits {
         let index = if is_last {
             all.len()
         } else {
-            all.partition_point(|edit| (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start)))
+            all.partition_point(|edit| {
+                (edit.span.start, edit.span.end) <= (span.start, span.end.max(span.start))
+            })
         };
-        debug_assert!(index == 0 || all[index - 1].span.end <= span.start, "edits overlap");
-        debug_assert!(index == all.len() || span.end <= all[index].span.start, "edits overlap");
+        debug_assert!(
+            index == 0 || all[index - 1].span.end <= span.start,
+            "edits overlap"
+        );
+        debug_assert!(
+            index == all.len() || span.end <= all[index].span.start,
+            "edits overlap"
+        );
         let edit = Edit {
             span,
             with: with.into(),
@@ -166,7 +175,11 @@ impl Edits {
 
     /// Adds edits that were made against a part of the frame beginning at `at`.
     pub fn append_at(&mut self, at: usize, part: Edits) {
-        let edits = part.few.into_iter().take(part.count).filter(|_| part.count <= FEW);
+        let edits = part
+            .few
+            .into_iter()
+            .take(part.count)
+            .filter(|_| part.count <= FEW);
         for Edit { span, with } in edits.chain(part.many) {
             self.replace(span.start + at..span.end + at, with);
         }
@@ -185,7 +198,11 @@ impl Edits {
     }
 
     /// Calls `piece` with each run of the result: `Ok` for a range of the frame that stays, `Err` for a replacement.
-    pub fn pieces<'a>(&'a self, length: usize, mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>)) {
+    pub fn pieces<'a>(
+        &'a self,
+        length: usize,
+        mut piece: impl FnMut(Result<Range<usize>, &'a [u8]>),
+    ) {
         let mut at = 0;
         for edit in self.all() {
             if at < edit.span.start {

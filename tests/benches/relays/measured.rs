@@ -43,17 +43,25 @@ const FIGURES: [(&str, Figure); 8] = [
     ("16", |measured| rate(measured, 0)),
     ("256", |measured| rate(measured, 1)),
     ("first answer, ms", |measured| {
-        measured.first.as_ref().ok().map(|first| first.as_secs_f64() * 1e3)
+        measured
+            .first
+            .as_ref()
+            .ok()
+            .map(|first| first.as_secs_f64() * 1e3)
     }),
     ("resident, MB", |measured| Some(measured.idle as f64 / 1e6)),
-    ("after the load", |measured| Some(measured.loaded as f64 / 1e6)),
+    ("after the load", |measured| {
+        Some(measured.loaded as f64 / 1e6)
+    }),
 ];
 
 /// Prints all, as a table for a manual. `rounds` have the rows in order.
 pub(crate) fn print(rows: &[&Row], rounds: &[Vec<Measured>]) {
     let place = |name: &str| rows.iter().position(|row| row.name == name).unwrap();
     // The median over the rounds of what is found in each.
-    let over = |of: &dyn Fn(&[Measured]) -> Option<f64>| median(rounds.iter().filter_map(|round| of(round)).collect());
+    let over = |of: &dyn Fn(&[Measured]) -> Option<f64>| {
+        median(rounds.iter().filter_map(|round| of(round)).collect())
+    };
     println!(
         "\nmedians of {} rounds; in brackets the ratio to Colibri in the same framing\n",
         rounds.len()
@@ -82,7 +90,8 @@ pub(crate) fn print(rows: &[&Row], rounds: &[Vec<Measured>]) {
     // What did not go, and in how many rounds.
     let mut trouble = BTreeMap::<String, usize>::new();
     for (row, measured) in rounds.iter().flat_map(|round| rows.iter().zip(round)) {
-        let mut note = |what: String| *trouble.entry(format!("{} {what}", row.name)).or_default() += 1;
+        let mut note =
+            |what: String| *trouble.entry(format!("{} {what}", row.name)).or_default() += 1;
         if let Err(why) = &measured.first {
             note(format!("does not work: {why}"));
             continue;
@@ -94,17 +103,23 @@ pub(crate) fn print(rows: &[&Row], rounds: &[Vec<Measured>]) {
             }
         }
         if measured.left > 0 {
-            note(format!("left {} processes behind, which were killed", measured.left));
+            note(format!(
+                "left {} processes behind, which were killed",
+                measured.left
+            ));
         }
     }
     for (what, times) in trouble {
         println!("{what} ({times} of {} rounds)", rounds.len());
     }
-    println!("How much of a processor the measuring client itself used, with 1, 16 and 256 in flight:");
+    println!(
+        "How much of a processor the measuring client itself used, with 1, 16 and 256 in flight:"
+    );
     for (index, row) in rows.iter().enumerate() {
         let own = |run: &Result<Run, Cannot>| run.as_ref().ok().map(|run| run.own * 100.0);
         let of = |which: &dyn Fn(&Measured) -> Option<f64>| {
-            over(&|round| which(&round[index])).map_or("–".to_owned(), |share| format!("{share:.0} %"))
+            over(&|round| which(&round[index]))
+                .map_or("–".to_owned(), |share| format!("{share:.0} %"))
         };
         let shares = [
             of(&|measured| own(&measured.one)),

@@ -51,7 +51,11 @@ pub(crate) struct Speaker {
 }
 
 enum Framing {
-    Lines { to: File, from: File, tool: &'static str },
+    Lines {
+        to: File,
+        from: File,
+        tool: &'static str,
+    },
     Http(Http),
 }
 
@@ -208,7 +212,13 @@ fn lines(
     let (mut waiting, mut answered, mut got) = (in_flight, 0, Vec::new());
     let start = Instant::now();
     let mut sent = start;
-    say(to, (0..in_flight).map(|_| next()).collect::<String>().as_bytes())?;
+    say(
+        to,
+        (0..in_flight)
+            .map(|_| next())
+            .collect::<String>()
+            .as_bytes(),
+    )?;
     while waiting > 0 {
         hear(from, &mut got)?;
         let Some(end) = got.iter().rposition(|byte| *byte == b'\n') else {
@@ -240,7 +250,10 @@ fn is_answer(message: &[u8]) -> Result<bool, Cannot> {
         return Ok(true);
     }
     if text.contains("\"result\":") || text.contains("\"error\":") {
-        return Err(format!("it answers {}", text.chars().take(300).collect::<String>()));
+        return Err(format!(
+            "it answers {}",
+            text.chars().take(300).collect::<String>()
+        ));
     }
     Ok(false)
 }
@@ -288,7 +301,10 @@ impl Http {
             Address::Socket(_) => "localhost".to_owned(),
         };
         let more = match (self.era, &self.session) {
-            (Era::Modern, _) => format!("2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {}", self.tool),
+            (Era::Modern, _) => format!(
+                "2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: {}",
+                self.tool
+            ),
             (Era::Legacy, Some(session)) => format!("2025-11-25\r\nMcp-Session-Id: {session}"),
             (Era::Legacy, None) => "2025-11-25".to_owned(),
         };
@@ -318,7 +334,9 @@ impl Http {
         span: Duration,
         times: &mut Vec<Duration>,
     ) -> Result<(usize, Duration), Cannot> {
-        let mut crowd = (0..in_flight).map(|_| self.connect()).collect::<Result<Vec<_>, _>>()?;
+        let mut crowd = (0..in_flight)
+            .map(|_| self.connect())
+            .collect::<Result<Vec<_>, _>>()?;
         let start = Instant::now();
         let (mut answered, mut closed) = (0, 0);
         for connection in &mut crowd {
@@ -336,7 +354,10 @@ impl Http {
                     ANSWER / 1000
                 ));
             }
-            let ready: Vec<bool> = looks.iter().map(|look| look.any().unwrap_or(false)).collect();
+            let ready: Vec<bool> = looks
+                .iter()
+                .map(|look| look.any().unwrap_or(false))
+                .collect();
             for (connection, _) in crowd.iter_mut().zip(ready).filter(|(_, ready)| *ready) {
                 if let Err(why) = hear(&mut connection.stream, &mut connection.got) {
                     closed += 1;
@@ -397,10 +418,15 @@ impl Connection {
         let head = String::from_utf8_lossy(head);
         if !head.starts_with("HTTP/1.1 20") {
             let text = String::from_utf8_lossy(&self.got);
-            return Err(format!("it answers {}", text.chars().take(300).collect::<String>()));
+            return Err(format!(
+                "it answers {}",
+                text.chars().take(300).collect::<String>()
+            ));
         }
         let is_whole = match field(&head, "content-length") {
-            Some(length) => length.parse().is_ok_and(|length: usize| body.len() >= length),
+            Some(length) => length
+                .parse()
+                .is_ok_and(|length: usize| body.len() >= length),
             None if field(&head, "transfer-encoding").is_some() => body.ends_with(b"0\r\n\r\n"),
             None => true,
         };

@@ -157,7 +157,10 @@ fn soak(seconds: u64, clients: u64, servers: u64) {
     );
     let more = after.objects - before.objects;
     assert!(more <= MAY_GROW, "{more} objects more are alive");
-    assert!(after.descriptors <= before.descriptors, "descriptors have grown");
+    assert!(
+        after.descriptors <= before.descriptors,
+        "descriptors have grown"
+    );
 }
 
 /// All clients for this long, while the registry changes: one server less, and then again one more.
@@ -239,7 +242,9 @@ fn settled(place: &Place, daemon: &Daemon<'_>) -> Has {
 
 /// The processes of servers whose environment has this mark.
 fn servers_of(mark: &str) -> impl Iterator<Item = i32> {
-    let servers = processes_with("conformance-fixture").into_iter().map(|(pid, _)| pid);
+    let servers = processes_with("conformance-fixture")
+        .into_iter()
+        .map(|(pid, _)| pid);
     servers.filter(move |pid| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         String::from_utf8_lossy(&environment).contains(mark)
@@ -264,9 +269,21 @@ fn report(counts: &Counts, seconds: u64, clients: u64, servers: u64, before: &Ha
     }
     let mebibytes = |bytes: u64| format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64);
     for (name, before, after) in [
-        ("objects alive", before.objects.to_string(), after.objects.to_string()),
-        ("  bytes of them", before.bytes.to_string(), after.bytes.to_string()),
-        ("resident memory", mebibytes(before.resident), mebibytes(after.resident)),
+        (
+            "objects alive",
+            before.objects.to_string(),
+            after.objects.to_string(),
+        ),
+        (
+            "  bytes of them",
+            before.bytes.to_string(),
+            after.bytes.to_string(),
+        ),
+        (
+            "resident memory",
+            mebibytes(before.resident),
+            mebibytes(after.resident),
+        ),
         (
             "descriptors",
             before.descriptors.to_string(),
@@ -325,7 +342,10 @@ fn run_clients(soak: &Arc<Soak>, clients: u64, time: Duration) {
                     thread::sleep(Duration::from_millis(random.below(500)));
                 }
             };
-            thread::Builder::new().stack_size(256 << 10).spawn(work).unwrap()
+            thread::Builder::new()
+                .stack_size(256 << 10)
+                .spawn(work)
+                .unwrap()
         })
         .collect();
     for thread in threads {
@@ -351,15 +371,24 @@ fn request(soak: &Soak, random: &mut Random) -> (&'static str, Value) {
         ),
         3 => (
             "tools/call",
-            tool("test_tool_with_progress", json!({ "steps": 1 + random.below(20) })),
+            tool(
+                "test_tool_with_progress",
+                json!({ "steps": 1 + random.below(20) }),
+            ),
         ),
-        4 => ("tools/call", tool("test_hold", json!({ "file": "/dev/null" }))),
+        4 => (
+            "tools/call",
+            tool("test_hold", json!({ "file": "/dev/null" })),
+        ),
         5 => ("tools/call", tool("test_error_handling", json!({}))),
         6 => (
             "tools/call",
             tool("slow_compute", json!({ "seconds": 0.05, "label": "x" })),
         ),
-        7 => ("tools/call", json!({ "name": "no_such_tool", "arguments": {} })),
+        7 => (
+            "tools/call",
+            json!({ "name": "no_such_tool", "arguments": {} }),
+        ),
         _ => ("tools/call", tool("test_simple_text", json!({}))),
     }
 }
@@ -391,8 +420,7 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
     let mut next = 1;
     let mut send = |message: Value| stream.write_all(format!("{message}\n").as_bytes()).is_ok();
     if !modern {
-        let params =
-            json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "soak", "version": "1" } });
+        let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "soak", "version": "1" } });
         send(json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }));
         let mut line = String::new();
         if reader.read_line(&mut line).unwrap_or(0) == 0 {
@@ -405,7 +433,9 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
         let (mut open, mut cancelled) = (BTreeSet::new(), BTreeSet::new());
         for _ in 0..1 + random.below(TOGETHER) {
             let (method, params) = request(soak, random);
-            let held = params["name"].as_str().is_some_and(|name| name.ends_with("test_hold"));
+            let held = params["name"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("test_hold"));
             let id = next;
             next += 1;
             let params = with_meta(params, modern, id);
@@ -419,7 +449,9 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
             }
         }
         for id in &cancelled {
-            send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+            send(
+                json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }),
+            );
         }
         if random.below(15) == 0 {
             // Gone, with everything in flight.
@@ -439,7 +471,11 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
         while !seen_last || open.difference(&cancelled).next().is_some() {
             let mut line = String::new();
             match reader.read_line(&mut line) {
-                Ok(0) => return soak.counts.wrong("the daemon closed a connection with requests open"),
+                Ok(0) => {
+                    return soak
+                        .counts
+                        .wrong("the daemon closed a connection with requests open");
+                }
                 Err(error) => return soak.counts.wrong(format!("no answer: {}", error.kind())),
                 Ok(_) => {}
             }
@@ -460,7 +496,8 @@ fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
             } else if !open.remove(&id) {
                 soak.counts.wrong("an answer to nothing, or a second one");
             } else if seen_last && cancelled.contains(&id) {
-                soak.counts.wrong("an answer after its cancellation was read");
+                soak.counts
+                    .wrong("an answer after its cancellation was read");
             } else {
                 soak.counts.answer(&message);
             }
@@ -476,7 +513,9 @@ fn speak_http(soak: &Soak, random: &mut Random) {
     let mut client = Http::over(stream);
     for id in 1..2 + random.below(6) {
         let (method, params) = request(soak, random);
-        let held = params["name"].as_str().is_some_and(|name| name.ends_with("test_hold"));
+        let held = params["name"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("test_hold"));
         if !client.ask(json!(id), method, with_meta(params, true, id)) {
             return soak.counts.wrong("HTTP: the daemon closed a connection");
         }
@@ -490,7 +529,11 @@ fn speak_http(soak: &Soak, random: &mut Random) {
             return soak.counts.wrong("HTTP: no answer");
         };
         let messages = if response.is_stream() {
-            client.events().into_iter().map(|event| event.message).collect()
+            client
+                .events()
+                .into_iter()
+                .map(|event| event.message)
+                .collect()
         } else {
             vec![response.json()]
         };

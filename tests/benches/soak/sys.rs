@@ -15,7 +15,10 @@ fn count(objects: i64, bytes: i64) {
 
 /// How many objects of this process are alive, and their bytes. What libraries in C allocate is not counted.
 pub(super) fn alive() -> (i64, i64) {
-    (OBJECTS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed))
+    (
+        OBJECTS.load(Ordering::Relaxed),
+        BYTES.load(Ordering::Relaxed),
+    )
 }
 
 /// The system's allocator, counted.

@@ -31,20 +31,30 @@ use crowd::{CONNECTIONS, Crowd, Framing};
 use support::{Daemon, Session, registry};
 
 /// What is counted as an allocation.
-const ALLOCATIONS: [&str; 5] = ["malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"];
+const ALLOCATIONS: [&str; 5] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "posix_memalign",
+    "aligned_alloc",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     if support::played_a_part(&arguments) {
         return ExitCode::SUCCESS;
     }
-    if arguments.get(1).is_some_and(|first| first == "daemon-of-one-worker") {
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == "daemon-of-one-worker")
+    {
         daemon_of_one_worker(&arguments[2] == "trail", &arguments[3..]);
         return ExitCode::SUCCESS;
     }
     let flags = Flags::parse_from(arguments);
     let held = flags.hold.as_deref().map(|file| {
-        let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let text = std::fs::read_to_string(file)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         text.lines().filter_map(read_count).collect::<Vec<_>>()
     });
     let counts = count(&flags);
@@ -55,7 +65,10 @@ fn main() -> ExitCode {
     if grown.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("more than {} allows, by over {MOST_GROWTH} %:", file.display());
+    eprintln!(
+        "more than {} allows, by over {MOST_GROWTH} %:",
+        file.display()
+    );
     grown.iter().for_each(|line| eprintln!("  {line}"));
     ExitCode::FAILURE
 }
@@ -118,7 +131,9 @@ fn daemon_of_one_worker(trail: bool, arguments: &[String]) {
         .enable_all()
         .build()
         .expect("runtime");
-    if let Err((_, message)) = runtime.block_on(colibri_mcpd::run::run(config, sources, recorder, results)) {
+    if let Err((_, message)) =
+        runtime.block_on(colibri_mcpd::run::run(config, sources, recorder, results))
+    {
         eprintln!("{message}");
     }
 }
@@ -223,7 +238,12 @@ fn count(flags: &Flags) -> Vec<Count> {
                 instructions.push((twice.0 - once.0) / setting.calls as f64);
                 allocations.push((twice.1 - once.1) / setting.calls as f64);
             }
-            print("instructions/call", &setting.name(), typical(instructions), 0);
+            print(
+                "instructions/call",
+                &setting.name(),
+                typical(instructions),
+                0,
+            );
             print("allocations/call", &setting.name(), typical(allocations), 2);
         }
         if wanted("syscalls") {
@@ -269,8 +289,12 @@ fn private_pages() -> (f64, f64) {
     let mut input = bridge.stdin.take().expect("stdin");
     let mut output = BufReader::new(bridge.stdout.take().expect("stdout"));
     let mut exchange = |request: &str| {
-        input.write_all(request.as_bytes()).expect("write to the bridge");
-        output.read_line(&mut String::new()).expect("read from the bridge");
+        input
+            .write_all(request.as_bytes())
+            .expect("write to the bridge");
+        output
+            .read_line(&mut String::new())
+            .expect("read from the bridge");
     };
     exchange(support::INITIALIZE);
     exchange(&call(1));
@@ -285,11 +309,14 @@ fn private_pages() -> (f64, f64) {
 fn resting_pages(pid: u32) -> f64 {
     let (mut previous, mut same) = (None, 0);
     for _ in 0..300 {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the maps of a process");
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))
+            .expect("the maps of a process");
         let pages = text
             .lines()
             .find_map(|line| line.strip_prefix("Anonymous:")?.split_whitespace().next());
-        let pages: f64 = pages.and_then(|pages| pages.parse().ok()).expect("a number of pages");
+        let pages: f64 = pages
+            .and_then(|pages| pages.parse().ok())
+            .expect("a number of pages");
         same = if previous == Some(pages) { same + 1 } else { 0 };
         if same == 10 {
             return pages;
@@ -311,9 +338,16 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 fn start(directory: &Path, setting: &Setting, before: &[String]) -> Daemon {
     std::fs::write(directory.join("registry.json"), registry()).expect("registry");
-    let own = std::env::current_exe().expect("own path").display().to_string();
+    let own = std::env::current_exe()
+        .expect("own path")
+        .display()
+        .to_string();
     let trail = if setting.trail { "trail" } else { "off" };
-    let command = [before, &[own, "daemon-of-one-worker".to_owned(), trail.to_owned()]].concat();
+    let command = [
+        before,
+        &[own, "daemon-of-one-worker".to_owned(), trail.to_owned()],
+    ]
+    .concat();
     Daemon::start(directory, "counted", &command)
 }
 
@@ -370,7 +404,10 @@ fn callgrind(setting: &Setting, times: usize) -> (f64, f64) {
     if let Ok(keep) = std::env::var("COLIBRI_COST_KEEP") {
         std::fs::copy(
             &out,
-            PathBuf::from(keep).join(format!("callgrind.out.{}", setting.name().replace(' ', "-"))),
+            PathBuf::from(keep).join(format!(
+                "callgrind.out.{}",
+                setting.name().replace(' ', "-")
+            )),
         )
         .expect("keep");
     }
@@ -380,7 +417,10 @@ fn callgrind(setting: &Setting, times: usize) -> (f64, f64) {
             .nth(1)
             .and_then(|number| number.parse::<f64>().ok())
     };
-    let total = text.lines().filter(|line| line.starts_with("totals:")).find_map(number);
+    let total = text
+        .lines()
+        .filter(|line| line.starts_with("totals:"))
+        .find_map(number);
     (total.expect("a total"), allocations(&text))
 }
 
@@ -427,10 +467,15 @@ fn syscalls(setting: &Setting, runs: usize) -> Vec<f64> {
             .expect("attached")
             .expect("read");
         caller.run(calls);
-        let _ = Command::new("kill").args(["-INT", &strace.id().to_string()]).status();
+        let _ = Command::new("kill")
+            .args(["-INT", &strace.id().to_string()])
+            .status();
         let _ = strace.wait();
         let text = std::fs::read_to_string(&out).expect("what strace counted");
-        let total = text.lines().find(|line| line.ends_with("total")).expect("a total");
+        let total = text
+            .lines()
+            .find(|line| line.ends_with("total"))
+            .expect("a total");
         total
             .split_whitespace()
             .nth(3)

@@ -49,7 +49,8 @@ struct Door<'a> {
 }
 
 fn main() {
-    let (mut directory, mut name, mut tool, mut tasks) = (".".to_owned(), "agent".to_owned(), None, None);
+    let (mut directory, mut name, mut tool, mut tasks) =
+        (".".to_owned(), "agent".to_owned(), None, None);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().unwrap_or_default();
@@ -102,7 +103,9 @@ fn event(event: &Value) {
 /// A word that nobody has said before.
 fn nonce() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     format!("{}-{}-{count}", now.as_nanos(), std::process::id())
 }
@@ -128,7 +131,8 @@ impl Agent {
 
     /// Notes an order. One write, so that no other line gets into it.
     fn note(&self, step: &str, tool: &str, order: &Value) {
-        let line = json!({ "step": step, "order": tool, "arguments": order, "pid": std::process::id() });
+        let line =
+            json!({ "step": step, "order": tool, "arguments": order, "pid": std::process::id() });
         if let Err(error) = (&self.orders).write_all(format!("{line}\n").as_bytes()) {
             eprintln!("an order is not noted: {error}");
             exit(74);
@@ -157,7 +161,10 @@ impl Door<'_> {
     }
 
     fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+        self.ask(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        )
     }
 
     /// Gives an order. Whether it was carried out.
@@ -165,7 +172,8 @@ impl Door<'_> {
         self.agent.note("try", tool, &order);
         let result = self.call(tool, order.clone());
         let told = result["structuredContent"]["task"].is_object() && result["isError"] != true;
-        self.agent.note(if told { "told" } else { "refused" }, tool, &order);
+        self.agent
+            .note(if told { "told" } else { "refused" }, tool, &order);
         told
     }
 
@@ -180,12 +188,16 @@ impl Door<'_> {
     fn work(&mut self, task: u64, claim: u64, description: &str) {
         let what: Value = serde_json::from_str(description).unwrap_or_default();
         let agent = self.agent;
-        self.call("colibri_start_task", json!({ "task": task, "claim": claim }));
+        self.call(
+            "colibri_start_task",
+            json!({ "task": task, "claim": claim }),
+        );
         sleep(Duration::from_millis(what["ms"].as_u64().unwrap_or(0)));
         if let Some(tool) = &agent.tool {
             self.call(tool, json!({ "task": task }));
         }
-        let given = json!({ "task": task, "claim": claim, "reason": format!("as task {task} says") });
+        let given =
+            json!({ "task": task, "claim": claim, "reason": format!("as task {task} says") });
         match what["do"].as_str().unwrap_or("finish") {
             "twice" => {
                 let other = agent.connect();
@@ -214,7 +226,11 @@ impl Door<'_> {
                 let ask = |door: &mut Door<'_>| door.call("colibri_next_task", json!({}));
                 let given = at_once([self, &mut { other }], ask);
                 let given = given.map(|given| given["structuredContent"]["task"]["id"].clone());
-                agent.note("next", "colibri_next_task", &json!({ "after": task, "given": given }));
+                agent.note(
+                    "next",
+                    "colibri_next_task",
+                    &json!({ "after": task, "given": given }),
+                );
             }
             "fail" => drop(self.order("colibri_fail_task", given)),
             "release" => drop(self.order("colibri_release_task", given)),

@@ -243,7 +243,9 @@ fn serve(fixture: &Arc<Fixture>) {
             fixture.record("trail", newest_segment(trail).as_bytes());
         }
         fixture.record("line", &line);
-        let Ok(text) = std::str::from_utf8(&line) else { continue };
+        let Ok(text) = std::str::from_utf8(&line) else {
+            continue;
+        };
         let Ok(message) = serde_json::from_str::<Members<'_>>(text) else {
             continue;
         };
@@ -361,8 +363,14 @@ impl Fixture {
             .file("instructions")
             .unwrap_or_else(|| format!("This is {}.", self.name));
         let meta = members(params.get("_meta").copied());
-        if let (true, Some(token)) = (meta.contains_key("fixture/tells"), meta.get("progressToken")) {
-            self.notify("progress", &format!("{{\"progressToken\":{token},\"progress\":0}}"));
+        if let (true, Some(token)) = (
+            meta.contains_key("fixture/tells"),
+            meta.get("progressToken"),
+        ) {
+            self.notify(
+                "progress",
+                &format!("{{\"progressToken\":{token},\"progress\":0}}"),
+            );
         }
         match (method, self.is_modern()) {
             ("initialize", false) => {
@@ -380,39 +388,55 @@ impl Fixture {
             ("server/discover", false) if self.dies_of_probe => exit(9),
             ("ping", false) => self.result(id, "{}"),
             ("tools/list", _) => self.list(id),
-            ("prompts/list", _) if self.file("prompts").is_some() => self.listed(id, "prompts", "prompts"),
-            ("resources/list", _) if self.file("resources").is_some() => self.listed(id, "resources", "resources"),
+            ("prompts/list", _) if self.file("prompts").is_some() => {
+                self.listed(id, "prompts", "prompts")
+            }
+            ("resources/list", _) if self.file("resources").is_some() => {
+                self.listed(id, "resources", "resources")
+            }
             ("resources/templates/list", _) if self.file("templates").is_some() => {
                 self.listed(id, "templates", "resourceTemplates");
             }
-            ("skills/list", _) if self.file("skills").is_some() => self.listed(id, "skills", "skills"),
+            ("skills/list", _) if self.file("skills").is_some() => {
+                self.listed(id, "skills", "skills")
+            }
             ("skills/get", _) if self.file("skills").is_some() => {
                 let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
-                let entries = ["skills", "unlisted"].map(|file| self.file(file).unwrap_or_else(|| "[]".to_owned()));
-                let mut entries = entries
-                    .iter()
-                    .flat_map(|file| serde_json::from_str::<Vec<Box<RawValue>>>(file).unwrap_or_default());
+                let entries = ["skills", "unlisted"]
+                    .map(|file| self.file(file).unwrap_or_else(|| "[]".to_owned()));
+                let mut entries = entries.iter().flat_map(|file| {
+                    serde_json::from_str::<Vec<Box<RawValue>>>(file).unwrap_or_default()
+                });
                 let is_it = |entry: &RawValue| {
-                    serde_json::from_str::<Value>(entry.get()).is_ok_and(|entry| entry["uri"] == uri.as_str())
+                    serde_json::from_str::<Value>(entry.get())
+                        .is_ok_and(|entry| entry["uri"] == uri.as_str())
                 };
                 let Some(entry) = entries.find(|entry| is_it(entry)) else {
                     return self.error(id, -32602, "no such skill");
                 };
-                let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
+                let modern =
+                    ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
                 let rest = if self.is_modern() { modern } else { "" };
                 self.result(id, &format!("{{\"skill\":{}{rest}}}", entry.get()));
             }
             ("resources/read", _) if self.file("files").is_some() => {
                 let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
                 let files = self.file("files").unwrap_or_default();
-                let files: BTreeMap<String, String> = serde_json::from_str(&files).unwrap_or_default();
+                let files: BTreeMap<String, String> =
+                    serde_json::from_str(&files).unwrap_or_default();
                 match files.get(&uri) {
-                    Some(text) => self.entries(id, "contents", json!([{ "uri": uri, "text": text }])),
+                    Some(text) => {
+                        self.entries(id, "contents", json!([{ "uri": uri, "text": text }]))
+                    }
                     None => self.error(id, -32602, "no such file"),
                 }
             }
-            ("resources/list", _) if self.file("skills").is_some() => self.entries(id, "resources", json!([])),
-            ("resources/subscribe" | "resources/unsubscribe", false) if self.file("resources").is_some() => {
+            ("resources/list", _) if self.file("skills").is_some() => {
+                self.entries(id, "resources", json!([]))
+            }
+            ("resources/subscribe" | "resources/unsubscribe", false)
+                if self.file("resources").is_some() =>
+            {
                 let uri = params.get("uri").map(|uri| string(uri)).unwrap_or_default();
                 if uri.ends_with('!') {
                     return self.error(id, -32002, "no such resource");
@@ -421,14 +445,25 @@ impl Fixture {
                 self.result(id, "{}");
             }
             ("logging/setLevel", false) if self.logs => {
-                self.record("level", params.get("level").map_or("", |level| level.get()).as_bytes());
+                self.record(
+                    "level",
+                    params
+                        .get("level")
+                        .map_or("", |level| level.get())
+                        .as_bytes(),
+                );
                 self.result(id, "{}");
             }
             ("subscriptions/listen", true) => {
                 self.state().listener = Some(id.to_owned());
-                let filter = params.get("notifications").map_or("{}", |filter| filter.get());
+                let filter = params
+                    .get("notifications")
+                    .map_or("{}", |filter| filter.get());
                 let mut filter: Value = serde_json::from_str(filter).unwrap_or_default();
-                if let Some(uris) = filter.get_mut("resourceSubscriptions").and_then(Value::as_array_mut) {
+                if let Some(uris) = filter
+                    .get_mut("resourceSubscriptions")
+                    .and_then(Value::as_array_mut)
+                {
                     uris.retain(|uri| !uri.as_str().unwrap_or_default().ends_with('!'));
                 }
                 self.record("listen", filter.to_string().as_bytes());
@@ -442,7 +477,11 @@ impl Fixture {
             ("tools/call", _) => self.call(id, params),
             ("prompts/list", _) if self.offers_all => {
                 let argument = json!({ "name": "case", "required": true });
-                self.entries(id, "prompts", json!([{ "name": "frame", "arguments": [argument] }]));
+                self.entries(
+                    id,
+                    "prompts",
+                    json!([{ "name": "frame", "arguments": [argument] }]),
+                );
             }
             ("resources/list", _) if self.offers_all => self.entries(id, "resources", json!([])),
             ("resources/templates/list", _) if self.offers_all => {
@@ -455,7 +494,10 @@ impl Fixture {
             }
             ("prompts/get" | "completion/complete", _) if self.offers_all => {
                 let within = members(params.get("arguments").or(params.get("argument")).copied());
-                let case = within.get("case").or(within.get("value")).map(|case| string(case));
+                let case = within
+                    .get("case")
+                    .or(within.get("value"))
+                    .map(|case| string(case));
                 self.frame(id, &case.unwrap_or_default());
             }
             // Beyond MCP's. What it says would be a failed tool's, if it were a tool's.
@@ -466,13 +508,20 @@ impl Fixture {
                 } else {
                     ""
                 };
-                self.result(id, &format!("{{{complete}\"isError\":true,\"value\":{value}}}"));
+                self.result(
+                    id,
+                    &format!("{{{complete}\"isError\":true,\"value\":{value}}}"),
+                );
             }
             // What a test wants to be answered, if it says so.
-            _ => match std::fs::read(self.directory.join("frames").join(method.replace('/', "-"))) {
-                Ok(frame) => self.write(&[replaced(&frame, b"@ID@", id.as_bytes()), b"\n".to_vec()].concat()),
-                Err(_) => self.error(id, -32601, "no such method"),
-            },
+            _ => {
+                match std::fs::read(self.directory.join("frames").join(method.replace('/', "-"))) {
+                    Ok(frame) => self.write(
+                        &[replaced(&frame, b"@ID@", id.as_bytes()), b"\n".to_vec()].concat(),
+                    ),
+                    Err(_) => self.error(id, -32601, "no such method"),
+                }
+            }
         }
     }
 
@@ -483,7 +532,13 @@ impl Fixture {
 
     /// Answers with what a file holds.
     fn frame(&self, id: &str, case: &str) {
-        self.write(&[replaced(&self.read_frame(case), b"@ID@", id.as_bytes()), b"\n".to_vec()].concat());
+        self.write(
+            &[
+                replaced(&self.read_frame(case), b"@ID@", id.as_bytes()),
+                b"\n".to_vec(),
+            ]
+            .concat(),
+        );
     }
 
     fn read_frame(&self, case: &str) -> Vec<u8> {
@@ -502,12 +557,15 @@ impl Fixture {
     }
 
     fn list(&self, id: &str) {
-        let turned = self.turn_after.is_some_and(|after| self.state().calls >= after);
+        let turned = self
+            .turn_after
+            .is_some_and(|after| self.state().calls >= after);
         let defined = self.file(if turned { "turned" } else { "definitions" });
         let tools = defined.unwrap_or_else(|| {
             let state = self.state();
             let tools = state.tools.iter();
-            let tools = tools.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+            let tools =
+                tools.map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
             Value::from_iter(tools).to_string()
         });
         let modern = ",\"resultType\":\"complete\",\"ttlMs\":1000,\"cacheScope\":\"private\"";
@@ -518,7 +576,11 @@ impl Fixture {
     /// `ask`: wants to know something of the client's side, `times` over, and answers with what it was told last. A
     /// modern client is told what it has to say again.
     fn ask(&self, id: &str, params: &Members<'_>, arguments: &Members<'_>) {
-        let get = |key: &str, or: &str| arguments.get(key).map_or(or.to_owned(), |value| value.get().to_owned());
+        let get = |key: &str, or: &str| {
+            arguments
+                .get(key)
+                .map_or(or.to_owned(), |value| value.get().to_owned())
+        };
         let method = get("method", "\"elicitation/create\"");
         let asked = get(
             "params",
@@ -542,7 +604,9 @@ impl Fixture {
             .and_then(|state| state.parse().ok())
             .unwrap_or(0);
         if round >= times {
-            let answers = params.get("inputResponses").map_or("{}", |answers| answers.get());
+            let answers = params
+                .get("inputResponses")
+                .map_or("{}", |answers| answers.get());
             return self.text(id, answers);
         }
         let state = json!(format!("round \"{}", round + 1));
@@ -562,12 +626,20 @@ impl Fixture {
         let (method, params) = (asked.method.clone(), asked.params.clone());
         state.asked.insert(id, asked);
         drop(state);
-        self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}\n").as_bytes());
+        self.write(
+            format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":{method},\"params\":{params}}}\n"
+            )
+            .as_bytes(),
+        );
     }
 
     /// A request of our own was answered.
     fn answered(&self, message: &Members<'_>) {
-        let id = message.get("id").and_then(|id| id.get().parse().ok()).unwrap_or(0);
+        let id = message
+            .get("id")
+            .and_then(|id| id.get().parse().ok())
+            .unwrap_or(0);
         let Some(mut asked) = self.state().asked.remove(&id) else {
             return;
         };
@@ -591,7 +663,10 @@ impl Fixture {
     }
 
     fn call(self: &Arc<Self>, id: &str, params: &Members<'_>) {
-        let name = params.get("name").map(|name| string(name)).unwrap_or_default();
+        let name = params
+            .get("name")
+            .map(|name| string(name))
+            .unwrap_or_default();
         let calls = {
             let mut state = self.state();
             state.calls += 1;
@@ -601,11 +676,25 @@ impl Fixture {
             self.tell_changed();
         }
         let arguments = members(params.get("arguments").copied());
-        let text = |key: &str| arguments.get(key).map(|value| string(value)).unwrap_or_default();
-        let number = |key: &str| arguments.get(key).and_then(|value| value.get().parse::<u64>().ok());
+        let text = |key: &str| {
+            arguments
+                .get(key)
+                .map(|value| string(value))
+                .unwrap_or_default()
+        };
+        let number = |key: &str| {
+            arguments
+                .get(key)
+                .and_then(|value| value.get().parse::<u64>().ok())
+        };
         match name.as_str() {
             "ask" => self.ask(id, params, &arguments),
-            "echo" => self.text(id, params.get("arguments").map_or("{}", |arguments| arguments.get())),
+            "echo" => self.text(
+                id,
+                params
+                    .get("arguments")
+                    .map_or("{}", |arguments| arguments.get()),
+            ),
             "pid" => self.text(id, &std::process::id().to_string()),
             "environment" => {
                 let environment: BTreeMap<String, String> = std::env::vars().collect();
@@ -616,10 +705,16 @@ impl Fixture {
             "tell_raw" | "ask_raw" => {
                 let meta = members(params.get("_meta").copied());
                 let token = meta.get("progressToken").map_or("0", |token| token.get());
-                let frame = replaced(&self.read_frame(&text("case")), b"@TOKEN@", token.as_bytes());
+                let frame = replaced(
+                    &self.read_frame(&text("case")),
+                    b"@TOKEN@",
+                    token.as_bytes(),
+                );
                 let listener = self.state().listener.clone().unwrap_or_default();
                 let frame = replaced(&frame, b"@LISTENER@", listener.as_bytes());
-                let after = arguments.get("after").is_some_and(|after| after.get() == "true");
+                let after = arguments
+                    .get("after")
+                    .is_some_and(|after| after.get() == "true");
                 if after {
                     self.text(id, "told");
                 }
@@ -641,7 +736,8 @@ impl Fixture {
                 if last != "before" {
                     self.record("effect", b"");
                 }
-                let result = json!({ "content": [{ "type": "text", "text": "stepped" }] }).to_string();
+                let result =
+                    json!({ "content": [{ "type": "text", "text": "stepped" }] }).to_string();
                 let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}\n");
                 match &*last {
                     "before" | "effect" => {}
@@ -677,7 +773,10 @@ impl Fixture {
                 let meta = members(params.get("_meta").copied());
                 let token = meta.get("progressToken").map_or("0", |token| token.get());
                 for n in 1..=number("n").unwrap_or(3) {
-                    self.notify("progress", &format!("{{\"progressToken\":{token},\"progress\":{n}}}"));
+                    self.notify(
+                        "progress",
+                        &format!("{{\"progressToken\":{token},\"progress\":{n}}}"),
+                    );
                 }
                 self.text(id, "done");
             }
@@ -727,7 +826,14 @@ impl Fixture {
                 self.text(id, "twice");
             }
             "unknown_id" => {
-                for other in ["999999999", "\"a\"", "null", "-1", "1.5", "99999999999999999999999999"] {
+                for other in [
+                    "999999999",
+                    "\"a\"",
+                    "null",
+                    "-1",
+                    "1.5",
+                    "99999999999999999999999999",
+                ] {
                     self.text(other, "to nobody");
                 }
                 self.text(id, "to you");
@@ -744,7 +850,10 @@ impl Fixture {
                 exit(3);
             }
             "die_mid_answer" => {
-                self.write(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"ty").as_bytes());
+                self.write(
+                    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{{\"content\":[{{\"ty")
+                        .as_bytes(),
+                );
                 exit(3);
             }
             "exit" => {
@@ -755,8 +864,7 @@ impl Fixture {
                 self.write(&[b'x'; 65536]);
             },
             "flood" => {
-                let line =
-                    "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\"}}\n";
+                let line = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\"}}\n";
                 let lines = line.repeat(1000);
                 for _ in 0..number("thousands").unwrap_or(0) {
                     self.write(lines.as_bytes());
@@ -778,7 +886,11 @@ impl Fixture {
                     .get("params")
                     .and_then(|params| serde_json::from_str(params.get()).ok())
                     .unwrap_or_else(|| json!({}));
-                let listener = self.state().listener.clone().filter(|_| method != "message");
+                let listener = self
+                    .state()
+                    .listener
+                    .clone()
+                    .filter(|_| method != "message");
                 if let Some(id) = listener.and_then(|id| serde_json::from_str::<Value>(&id).ok()) {
                     params["_meta"]["io.modelcontextprotocol/subscriptionId"] = id;
                 }
@@ -791,13 +903,19 @@ impl Fixture {
             "tell_later" => {
                 self.text(id, "later");
                 std::thread::sleep(Duration::from_millis(300));
-                self.notify("message", arguments.get("params").map_or("{}", |params| params.get()));
+                self.notify(
+                    "message",
+                    arguments.get("params").map_or("{}", |params| params.get()),
+                );
             }
             // Ends the `subscriptions/listen` that it was asked for, as a server does that ends it by itself.
             "hang_up" => {
                 if let Some(listener) = self.state().listener.take() {
                     let meta = format!("{{\"io.modelcontextprotocol/subscriptionId\":{listener}}}");
-                    self.result(&listener, &format!("{{\"resultType\":\"complete\",\"_meta\":{meta}}}"));
+                    self.result(
+                        &listener,
+                        &format!("{{\"resultType\":\"complete\",\"_meta\":{meta}}}"),
+                    );
                 }
                 self.text(id, "hung up");
             }
@@ -816,7 +934,9 @@ impl Fixture {
     /// Gives an answer to the call that waits for it longest.
     fn heard(&self, answer: &str) {
         let mut state = self.state();
-        let Some(saying) = state.saying.first_mut() else { return };
+        let Some(saying) = state.saying.first_mut() else {
+            return;
+        };
         saying.answers.push(answer.to_owned());
         saying.left -= 1;
         if saying.left == 0 {
@@ -836,7 +956,9 @@ impl Fixture {
     }
 
     fn notify(&self, method: &str, params: &str) {
-        let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{method}\",\"params\":{params}}}\n");
+        let line = format!(
+            "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{method}\",\"params\":{params}}}\n"
+        );
         self.write(line.as_bytes());
     }
 }

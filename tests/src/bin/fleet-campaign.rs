@@ -9,7 +9,10 @@ use std::time::Duration;
 use colibri_tests::fleet::{FleetPlan, run};
 
 fn main() -> ExitCode {
-    let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> = std::env::args()
+        .skip(1)
+        .filter_map(|word| word.parse().ok())
+        .collect();
     let number = |at: usize, default: u64| numbers.get(at).copied().unwrap_or(default);
     let report = run(FleetPlan {
         rounds: number(0, 1_000),

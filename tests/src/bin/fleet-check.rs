@@ -14,7 +14,10 @@ fn main() -> ExitCode {
         return ExitCode::from(64);
     };
     let trails: Vec<PathBuf> = trails.iter().map(PathBuf::from).collect();
-    match check(&|sql| run_sql(Path::new(socket), None, database, sql), &trails) {
+    match check(
+        &|sql| run_sql(Path::new(socket), None, database, sql),
+        &trails,
+    ) {
         Ok(report) => {
             println!("{report}");
             ExitCode::from(u8::from(!report.faults.is_empty()))

@@ -22,7 +22,8 @@ use serde_json::value::RawValue;
 const MODERN: &str = "2026-07-28";
 
 fn main() {
-    let (mut directory, mut name, mut version) = (PathBuf::from("."), String::new(), "2025-11-25".to_owned());
+    let (mut directory, mut name, mut version) =
+        (PathBuf::from("."), String::new(), "2025-11-25".to_owned());
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().unwrap_or_default();
@@ -36,8 +37,14 @@ fn main() {
     let file = |what: &str| directory.join(format!("{name}.{what}"));
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { return };
-        let record = File::options().create(true).append(true).open(file("record"));
-        if record.and_then(|mut record| writeln!(record, "{line}")).is_err() {
+        let record = File::options()
+            .create(true)
+            .append(true)
+            .open(file("record"));
+        if record
+            .and_then(|mut record| writeln!(record, "{line}"))
+            .is_err()
+        {
             exit(74);
         }
         let Ok(request) = serde_json::from_str::<BTreeMap<String, &RawValue>>(&line) else {
@@ -65,8 +72,15 @@ fn main() {
 }
 
 /// The outcome; `None`: it does not answer.
-fn answer(said: &BTreeMap<String, &RawValue>, method: &str, params: &Value, version: &str) -> Option<String> {
-    let capabilities = said.get("capabilities").map_or("{\"tools\":{}}", |raw| raw.get());
+fn answer(
+    said: &BTreeMap<String, &RawValue>,
+    method: &str,
+    params: &Value,
+    version: &str,
+) -> Option<String> {
+    let capabilities = said
+        .get("capabilities")
+        .map_or("{\"tools\":{}}", |raw| raw.get());
     let modern = version == MODERN;
     match method {
         "initialize" if !modern => {

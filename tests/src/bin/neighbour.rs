@@ -70,20 +70,23 @@ fn main() {
     let ready = &*Box::leak(Box::new(AtomicUsize::new(0)));
     for _ in 0..connections {
         let socket = socket.clone();
-        let worker = thread::Builder::new().stack_size(128 * 1024).spawn(move || {
-            let first = AtomicUsize::new(0);
-            let done = || {
-                if first.swap(1, Ordering::Relaxed) == 0 {
-                    ready.fetch_add(1, Ordering::Relaxed);
+        let worker = thread::Builder::new()
+            .stack_size(128 * 1024)
+            .spawn(move || {
+                let first = AtomicUsize::new(0);
+                let done = || {
+                    if first.swap(1, Ordering::Relaxed) == 0 {
+                        ready.fetch_add(1, Ordering::Relaxed);
+                    }
+                };
+                loop {
+                    // Whatever ends it, it is tried again.
+                    let _ = UnixStream::connect(Path::new(&socket))
+                        .and_then(|stream| attack(stream, count, &done));
+                    done();
+                    thread::sleep(PAUSE);
                 }
-            };
-            loop {
-                // Whatever ends it, it is tried again.
-                let _ = UnixStream::connect(Path::new(&socket)).and_then(|stream| attack(stream, count, &done));
-                done();
-                thread::sleep(PAUSE);
-            }
-        });
+            });
         if worker.is_err() {
             ready.fetch_add(1, Ordering::Relaxed);
         }
@@ -192,7 +195,12 @@ fn pings(mut stream: UnixStream, a_second: usize, done: &dyn Fn()) -> io::Result
         let due = (begun.elapsed().as_secs_f64() * a_second as f64) as usize;
         let until = due.min(sent + a_second / 50);
         let lines: String = (sent..until)
-            .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}\n", id + 1))
+            .map(|id| {
+                format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"ping\"}}\n",
+                    id + 1
+                )
+            })
             .collect();
         stream.write_all(lines.as_bytes())?;
         PINGS.fetch_add(until - sent, Ordering::Relaxed);

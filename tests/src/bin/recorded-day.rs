@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail,
-    TrailEvent, TrailHead, TrailOptions, TrailRecord, Witness,
+    Attempt, ContentDigest, Detail, DigestAlgorithm, Enter, EventRecord, ExitRecord, SegmentLimits,
+    Through, Trail, TrailEvent, TrailHead, TrailOptions, TrailRecord, Witness,
 };
 
 const DAY: u64 = 86_400_000;
@@ -80,7 +80,10 @@ const SERVERS: &[Server] = &[
     ("notes", &[("find", 70, 2100, 5), ("append", 480, 60, 6)]),
     (
         "colibri",
-        &[("colibri_status", 2, 900, 0), ("colibri_next_task", 20, 340, 1)],
+        &[
+            ("colibri_status", 2, 900, 0),
+            ("colibri_next_task", 20, 340, 1),
+        ],
     ),
 ];
 const REFUSALS: [&str; 6] = [
@@ -91,7 +94,12 @@ const REFUSALS: [&str; 6] = [
     "LIMIT_USER",
     "BUDGET_SPENT",
 ];
-const FAILURES: [&str; 4] = ["TIMEOUT_CALL", "SERVER_DIED", "INTEGRATION_UNAVAILABLE", "-32603"];
+const FAILURES: [&str; 4] = [
+    "TIMEOUT_CALL",
+    "SERVER_DIED",
+    "INTEGRATION_UNAVAILABLE",
+    "-32603",
+];
 /// Whose agents those are: user and agent.
 const AGENTS: [(u32, &str); 3] = [(33, "coder"), (34, "reviewer"), (33, "researcher")];
 const PEOPLE: [u32; 4] = [0, 33, 34, 8];
@@ -169,7 +177,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         notify: |_, _| (),
         limits: SegmentLimits::default(),
     })?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_millis() as u64;
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)?
+        .as_millis() as u64;
     let mut dice = Dice(12);
     let mut runs: [Option<Run>; 3] = Default::default();
     let mut tasks = 0;
@@ -184,7 +194,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             _ => 73_680 + (part - 960) * 300,
         };
         let at = now - DAY + of_day * 1000 + dice.roll(40_000);
-        let time = |later: u64| SystemTime::UNIX_EPOCH + Duration::from_millis((at + later).min(now));
+        let time =
+            |later: u64| SystemTime::UNIX_EPOCH + Duration::from_millis((at + later).min(now));
         let loops = (500..640).contains(&part) && dice.roll(4) > 0;
         let (server, tools) = SERVERS[if loops {
             2
@@ -192,21 +203,32 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             [0, 0, 1, 1, 1, 2, 2, 2, 2, 3, 4, 5][dice.roll(12) as usize]
         }];
         let (tool, asked, answered, took) = tools[dice.roll(tools.len() as u64) as usize];
-        let kind = (loops || dice.roll(10) > 3).then(|| if loops { 0 } else { dice.roll(3) as usize });
+        let kind =
+            (loops || dice.roll(10) > 3).then(|| if loops { 0 } else { dice.roll(3) as usize });
         let agent = kind.map(|kind| AGENTS[kind]);
         let uid = agent.map_or_else(|| PEOPLE[dice.roll(4) as usize], |(uid, _)| uid);
-        let evil_text = [(); 4].map(|()| if evil { hostile(&mut dice) } else { String::new() });
+        let evil_text = [(); 4].map(|()| {
+            if evil {
+                hostile(&mut dice)
+            } else {
+                String::new()
+            }
+        });
         let [server, tool, who, why] = if evil {
             evil_text.each_ref().map(String::as_str)
         } else {
             [server, tool, agent.map_or("", |(_, agent)| agent), ""]
         };
         if let Some(kind) = kind
-            && runs[kind].as_ref().is_none_or(|run| run.part != of_day * 1000 / RUN)
+            && runs[kind]
+                .as_ref()
+                .is_none_or(|run| run.part != of_day * 1000 / RUN)
         {
             if let Some(run) = runs[kind].take() {
-                let (to, state) = [("done", "done"), ("done", "done"), ("failed", "error")][dice.roll(3) as usize];
-                let reason = (to == "failed").then_some(if evil { who } else { "the tests do not pass" });
+                let (to, state) = [("done", "done"), ("done", "done"), ("failed", "error")]
+                    [dice.roll(3) as usize];
+                let reason =
+                    (to == "failed").then_some(if evil { who } else { "the tests do not pass" });
                 happen(&trail, time(0), &task(&run, "started", to, reason))?;
                 let ended = TrailEvent::AgentEnded {
                     agent: who,
@@ -334,13 +356,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let mut attempts = 1;
         if dice.roll(400) == 0 {
-            trail.append([TrailRecord::Retry(attempt(late, 1, Some("INTEGRATION_UNAVAILABLE")))])?;
+            trail.append([TrailRecord::Retry(attempt(
+                late,
+                1,
+                Some("INTEGRATION_UNAVAILABLE"),
+            ))])?;
             (late, attempts) = (late + 1000 + dice.roll(20_000), 2);
         }
         if dice.roll(300) == 0 {
             let details = [
                 ("server", Detail::Text(server)),
-                ("method", Detail::Text(if evil { why } else { "elicitation/create" })),
+                (
+                    "method",
+                    Detail::Text(if evil { why } else { "elicitation/create" }),
+                ),
                 ("uid", Detail::Number(uid.into())),
                 ("connection", Detail::Number(call % 40)),
                 ("request", Detail::Number(call)),
@@ -355,7 +384,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             };
             trail.append([event(late, "asked", &details)])?;
             late += 4000 + dice.roll(300_000);
-            let outcome = Detail::Text(["accept", "accept", "decline", "cancel"][dice.roll(4) as usize]);
+            let outcome =
+                Detail::Text(["accept", "accept", "decline", "cancel"][dice.roll(4) as usize]);
             let answered = [&details[3..5], &[("outcome", outcome)]].concat();
             trail.append([event(late, "answered", &answered)])?;
         }

@@ -33,7 +33,9 @@ impl Host {
     /// The processes of this place whose line has this, and not that.
     fn processes(&self, with: &str, without: &str) -> Vec<i32> {
         let all = processes_with(&self.place.directory().display().to_string()).into_iter();
-        let some = all.filter(|(_, line)| line.contains(with) && (without.is_empty() || !line.contains(without)));
+        let some = all.filter(|(_, line)| {
+            line.contains(with) && (without.is_empty() || !line.contains(without))
+        });
         some.map(|(pid, _)| pid).collect()
     }
 }
@@ -57,7 +59,9 @@ pub(super) const FLAGS: &[&str] = &["--write", "--external-call"];
 pub(super) fn sockets(directory: &Path, found: &mut Vec<String>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        let Ok(kind) = entry.file_type() else { continue };
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
         let is_door = directory.file_name().is_some_and(|name| name == "doors");
         if kind.is_socket() || is_door {
             found.push(path.display().to_string());
@@ -74,7 +78,10 @@ impl Ground for Host {
         if nix::unistd::geteuid().is_root() {
             command.arg("--allow-root");
         }
-        let log = File::options().create(true).append(true).open(self.place.path("log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.place.path("log"));
         command.stdout(Stdio::null()).stderr(log.expect("a log"));
         command
     }

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use super::host::{FLAGS, agents, sockets};
 use super::{AUTO, Ground, KEPT};
 use crate::installed::{
-    CONFIG, HELPER, Installed, OTHER_UID, ROOTS, RUN, SERVER_UID, STATE, install, names_in, processes_of, put_program,
-    remove,
+    CONFIG, HELPER, Installed, OTHER_UID, ROOTS, RUN, SERVER_UID, STATE, install, names_in,
+    processes_of, put_program, remove,
 };
 use crate::{processes_with, program};
 
@@ -37,13 +37,20 @@ impl Jailed {
     ///
     /// # Panics
     /// If that fails.
-    #[expect(clippy::new_without_default, reason = "an installation is made on purpose")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "an installation is made on purpose"
+    )]
     pub fn new() -> Jailed {
         let system = Installed::set_up();
-        let directory = tempfile::Builder::new().prefix("colibri-campaign-").tempdir();
+        let directory = tempfile::Builder::new()
+            .prefix("colibri-campaign-")
+            .tempdir();
         let directory = directory.expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
-        let open = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+        let open = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode")
+        };
         open(directory.path(), 0o755);
         // The programs are copied: a user like colibri may not reach where they were built.
         for name in ["colibri-mcpd", "colibri-mcp", "fixture-server"] {
@@ -77,7 +84,8 @@ impl Jailed {
             entry
         });
         let server = json!({ "command": at("fixture-server"), "args": ["--dir", at("server"), "--as", "fix"] });
-        system.write_registry(&json!({ "servers": { "fix": server }, "agents": agents }).to_string());
+        system
+            .write_registry(&json!({ "servers": { "fix": server }, "agents": agents }).to_string());
         system.write_open_clients();
         Jailed {
             system,
@@ -114,7 +122,10 @@ impl Jailed {
 impl Ground for Jailed {
     fn daemon(&self) -> Command {
         let mut command = self.command("colibri-mcpd");
-        let log = File::options().create(true).append(true).open(self.path("log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.path("log"));
         command
             .args(FLAGS)
             .args(["--clients", &format!("{CONFIG}/clients.json")])
@@ -159,7 +170,9 @@ impl Ground for Jailed {
     fn supervisors(&self) -> Vec<i32> {
         // Who merely names the helper is none.
         let helpers = processes_with(HELPER).into_iter();
-        let helpers = helpers.filter(|(_, line)| line.starts_with(HELPER)).map(|(pid, _)| pid);
+        let helpers = helpers
+            .filter(|(_, line)| line.starts_with(HELPER))
+            .map(|(pid, _)| pid);
         helpers.chain(self.processes(" keeper ")).collect()
     }
 
@@ -176,14 +189,28 @@ impl Ground for Jailed {
             .map(|name| format!("record {name}"))
             .collect();
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let ours = |line: &&str| ["colibri-jail", ROOTS, "nsfs"].iter().any(|of| line.contains(of));
-        left.extend(mounts.lines().filter(ours).map(|line| format!("mount {line}")));
+        let ours = |line: &&str| {
+            ["colibri-jail", ROOTS, "nsfs"]
+                .iter()
+                .any(|of| line.contains(of))
+        };
+        left.extend(
+            mounts
+                .lines()
+                .filter(ours)
+                .map(|line| format!("mount {line}")),
+        );
         let processes = [
             processes_of(&[SERVER_UID, OTHER_UID, self.system.caller]),
             self.supervisors(),
             self.processes(""),
         ];
-        left.extend(processes.concat().iter().map(|pid| format!("process {pid}")));
+        left.extend(
+            processes
+                .concat()
+                .iter()
+                .map(|pid| format!("process {pid}")),
+        );
         let seen = self.networks.borrow();
         for pid in names_in("/proc") {
             let network = network_of(&pid).filter(|network| seen.contains(network));

@@ -40,7 +40,10 @@ pub(super) fn verdict(
         *report.orders.entry(format!("{tool}: {step}")).or_default() += 1;
         let given = order["arguments"]["given"].as_array().into_iter().flatten();
         let given: BTreeSet<u64> = given.filter_map(Value::as_u64).collect();
-        assert!(given.len() < 2, "an instance was given two tasks at once: {order}");
+        assert!(
+            given.len() < 2,
+            "an instance was given two tasks at once: {order}"
+        );
     }
     report.unmade = of_trail(ground, tasks, daemon_kills);
     report
@@ -49,12 +52,19 @@ pub(super) fn verdict(
 /// All orders that agents noted.
 fn orders(ground: &dyn Ground) -> Vec<Value> {
     let directories = ground.orders().into_iter();
-    let files = directories.flat_map(|directory| fs::read_dir(directory).expect("the agents' orders").flatten());
+    let files = directories.flat_map(|directory| {
+        fs::read_dir(directory)
+            .expect("the agents' orders")
+            .flatten()
+    });
     let files = files.filter(|file| file.path().extension().is_some_and(|of| of == "orders"));
     let mut orders = Vec::new();
     for file in files {
         let text = fs::read_to_string(file.path()).expect("an agent's orders");
-        orders.extend(text.lines().map(|line| serde_json::from_str(line).expect("an order")));
+        orders.extend(
+            text.lines()
+                .map(|line| serde_json::from_str(line).expect("an order")),
+        );
     }
     orders
 }
@@ -63,7 +73,10 @@ fn orders(ground: &dyn Ground) -> Vec<Value> {
 fn of_task(report: &mut Report, says: &str, shown: &Value, orders: &[&Value]) -> Option<String> {
     let task = &shown["task"];
     let status = task["status"].as_str().unwrap_or_default();
-    *report.by_status.entry(format!("tasks {status}")).or_default() += 1;
+    *report
+        .by_status
+        .entry(format!("tasks {status}"))
+        .or_default() += 1;
     let given = |tool: &str, step: &str| -> Vec<&Value> {
         let wanted = orders
             .iter()
@@ -80,7 +93,9 @@ fn of_task(report: &mut Report, says: &str, shown: &Value, orders: &[&Value]) ->
     if let Some(told) = told.first()
         && (status != "done" || told["result"] != shown["result"] || told["claim"] != task["claim"])
     {
-        return Some("a finish that was answered with success is not the one that is recorded".to_owned());
+        return Some(
+            "a finish that was answered with success is not the one that is recorded".to_owned(),
+        );
     }
     let failed = given("colibri_fail_task", "told");
     if let Some(failed) = failed.first()
@@ -96,7 +111,9 @@ fn of_task(report: &mut Report, says: &str, shown: &Value, orders: &[&Value]) ->
         "done" => {
             let result = &shown["result"];
             let tried = tried.iter().any(|tried| {
-                tried["result"] == *result && tried["claim"] == task["claim"] && result["claim"] == task["claim"]
+                tried["result"] == *result
+                    && tried["claim"] == task["claim"]
+                    && result["claim"] == task["claim"]
             });
             let can_be_done = !matches!(says, "fail" | "release" | "crash" | "leave" | "hang");
             if !tried || !can_be_done {
@@ -117,13 +134,19 @@ fn of_task(report: &mut Report, says: &str, shown: &Value, orders: &[&Value]) ->
             if attempts != ATTEMPTS && !by_order {
                 return Some("it failed, and nobody said so".to_owned());
             }
-            let reason: String = reason.chars().filter(|c| !c.is_ascii_digit()).take(100).collect();
-            *report.reasons.entry(format!("  failed: {reason}")).or_default() += 1;
+            let reason: String = reason
+                .chars()
+                .filter(|c| !c.is_ascii_digit())
+                .take(100)
+                .collect();
+            *report
+                .reasons
+                .entry(format!("  failed: {reason}"))
+                .or_default() += 1;
             None
         }
-        "cancelled" => {
-            (!told.is_empty() || !shown["result"].is_null()).then(|| "it is cancelled, and has a result".to_owned())
-        }
+        "cancelled" => (!told.is_empty() || !shown["result"].is_null())
+            .then(|| "it is cancelled, and has a result".to_owned()),
         _ => Some("it has not ended".to_owned()),
     }
 }
@@ -131,8 +154,11 @@ fn of_task(report: &mut Report, says: &str, shown: &Value, orders: &[&Value]) ->
 /// The steps of a task in the trail: from, to, claim, who.
 fn steps(ground: &dyn Ground, id: u64) -> Vec<Value> {
     let records = records_in(&ground.state().join("trail")).into_iter();
-    let events = records.filter(|record| record.rec["event"] == "task" && record.rec["details"]["id"] == id);
-    events.map(|mut record| record.rec["details"].take()).collect()
+    let events =
+        records.filter(|record| record.rec["event"] == "task" && record.rec["details"]["id"] == id);
+    events
+        .map(|mut record| record.rec["details"].take())
+        .collect()
 }
 
 /// Follows each task through the trail. A step is recorded before it is made: where the daemon is killed in between, the
@@ -153,7 +179,10 @@ fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64
                 let id = details["id"].as_u64().expect("a task's number");
                 by_task.entry(id).or_default().push(details.clone());
             }
-            Some("agent-started") => assert!(started.insert(session), "an instance started twice: {details}"),
+            Some("agent-started") => assert!(
+                started.insert(session),
+                "an instance started twice: {details}"
+            ),
             Some("agent-ended") => {
                 assert!(
                     started.contains(&session),
@@ -162,14 +191,20 @@ fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64
                 // An end is recorded before it is noted: where the daemon is killed in between, the next one records it
                 // once more.
                 if !ended.insert(session) {
-                    assert_eq!(details["exit"], "not seen", "an instance ended twice: {details}");
+                    assert_eq!(
+                        details["exit"], "not seen",
+                        "an instance ended twice: {details}"
+                    );
                     ended_again += 1;
                 }
             }
             _ => {}
         }
     }
-    assert!(ended_again <= daemon_kills, "{ended_again} instances ended twice");
+    assert!(
+        ended_again <= daemon_kills,
+        "{ended_again} instances ended twice"
+    );
     let mut unmade = 0;
     for (id, shown) in tasks {
         let steps = by_task.remove(id).unwrap_or_default();
@@ -200,7 +235,10 @@ fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64
             .filter_map(|step| step["claim"].as_u64())
             .collect();
         let counted: Vec<u64> = (1..=task["claim"].as_u64().unwrap_or(0)).collect();
-        assert_eq!(claims, counted, "task {id} was claimed by number: {steps:#?}");
+        assert_eq!(
+            claims, counted,
+            "task {id} was claimed by number: {steps:#?}"
+        );
     }
     assert_eq!(by_task, BTreeMap::new(), "tasks that nobody created");
     assert!(unmade <= daemon_kills, "{unmade} records of what never was");

@@ -86,7 +86,12 @@ impl Cable {
 
     /// The address of a database at the other end.
     pub fn url(&self, database: &str) -> String {
-        let directory = self.directory.path().display().to_string().replace('/', "%2F");
+        let directory = self
+            .directory
+            .path()
+            .display()
+            .to_string()
+            .replace('/', "%2F");
         format!("postgres://{directory}/{database}")
     }
 
@@ -102,7 +107,9 @@ impl Cable {
 
     /// From now on the database's notifications are lost, or are not.
     pub fn drop_notifications(&self, lost: bool) {
-        self.state.drops_notifications.store(lost, Ordering::Relaxed);
+        self.state
+            .drops_notifications
+            .store(lost, Ordering::Relaxed);
     }
 
     /// The number of notifications that were lost.
@@ -189,7 +196,12 @@ fn carry_requests(
     }
 }
 
-fn carry_answers(state: &CableState, mut from: &UnixStream, mut to: &UnixStream, loses: &AtomicBool) -> io::Result<()> {
+fn carry_answers(
+    state: &CableState,
+    mut from: &UnixStream,
+    mut to: &UnixStream,
+    loses: &AtomicBool,
+) -> io::Result<()> {
     loop {
         // A type of one byte, and a length that counts itself.
         let mut message = vec![0; 5];

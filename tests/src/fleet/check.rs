@@ -107,7 +107,12 @@ impl fmt::Display for BoardReport {
             .iter()
             .map(|(status, count)| format!("{count} {status}"))
             .collect();
-        let count = |kind| self.faults.iter().filter(|fault| fault.kind == kind).count();
+        let count = |kind| {
+            self.faults
+                .iter()
+                .filter(|fault| fault.kind == kind)
+                .count()
+        };
         write!(
             f,
             "tasks: {}; steps: {}, answered {}, recorded and not made {}; lost {}, doubled {}, forged {}, open {}",
@@ -140,11 +145,15 @@ pub fn check(
     sql: &dyn Fn(&str) -> Result<Vec<String>, String>,
     trails: &[impl AsRef<Path>],
 ) -> Result<BoardReport, String> {
-    let journal = "SELECT task, coalesce(status_before, ''), coalesce(status_after, ''), claim, is_result
+    let journal =
+        "SELECT task, coalesce(status_before, ''), coalesce(status_after, ''), claim, is_result
         FROM journal.changes ORDER BY n";
     let journal = lines(&sql(journal)?)?;
     let tasks = "SELECT id, '', status, claim, result IS NOT NULL FROM colibri.tasks ORDER BY id";
-    let tasks: BTreeMap<u64, BoardLine> = lines(&sql(tasks)?)?.into_iter().map(|line| (line.task, line)).collect();
+    let tasks: BTreeMap<u64, BoardLine> = lines(&sql(tasks)?)?
+        .into_iter()
+        .map(|line| (line.task, line))
+        .collect();
     let mut check = Check::default();
     for line in &journal {
         check.follow(line);
@@ -233,7 +242,11 @@ impl Check {
                 let (from, to) = (text(&details["from"]), text(&details["to"]));
                 let step = (number(&details["id"]), from, to, number(&details["claim"]));
                 *self.recorded.entry(step.clone()).or_default() += 1;
-                steps.push((record.n(), caller(&details["session"], &details["by"]), step));
+                steps.push((
+                    record.n(),
+                    caller(&details["session"], &details["by"]),
+                    step,
+                ));
             } else if record.is("exit")
                 && let Some(call) = calls.remove(&rec["enter"].as_u64().unwrap_or_default())
                 && rec["result"] == "SUCCESS"
@@ -244,7 +257,8 @@ impl Check {
                 // Calls of one caller may overlap, and a step of one that failed was not made: what was made comes first.
                 let is_made = |step: &Step| self.made.get(step) > self.answered.get(step);
                 let fitting = steps.iter().enumerate().filter(|(_, step)| fits(step));
-                let found = fitting.max_by_key(|(at, step)| (is_made(&step.2), std::cmp::Reverse(*at)));
+                let found =
+                    fitting.max_by_key(|(at, step)| (is_made(&step.2), std::cmp::Reverse(*at)));
                 match found.map(|(at, _)| at) {
                     Some(at) => *self.answered.entry(steps.remove(at).2).or_default() += 1,
                     // There was none to have, or the caller had it already.
@@ -271,12 +285,17 @@ impl Check {
             ..
         } = line;
         if after.is_empty() {
-            self.fault(TaskFaultKind::Lost, *task, format!("was {before}, and was deleted"));
+            self.fault(
+                TaskFaultKind::Lost,
+                *task,
+                format!("was {before}, and was deleted"),
+            );
             return;
         }
         let step = (*task, before.clone(), after.clone(), *claim);
         if ENDED.contains(&before.as_str()) {
-            let text = format!("had ended ({before}), and was changed to {after} under claim {claim}");
+            let text =
+                format!("had ended ({before}), and was changed to {after} under claim {claim}");
             self.fault(TaskFaultKind::Forged, *task, text);
         }
         let (_, highest) = self.last.get(task).cloned().unwrap_or_default();
@@ -284,7 +303,8 @@ impl Check {
             let text = format!("was claimed under {claim}, after it was under {highest}");
             self.fault(TaskFaultKind::Doubled, *task, text);
         }
-        self.last.insert(*task, (after.clone(), highest.max(*claim)));
+        self.last
+            .insert(*task, (after.clone(), highest.max(*claim)));
         if line.is_result {
             *self.results.entry(*task).or_default() += 1;
         }
@@ -294,7 +314,8 @@ impl Check {
 
     /// Holds board, journal and trails against each other.
     fn compare(&mut self, tasks: &BTreeMap<u64, BoardLine>) {
-        let count = |of: &BTreeMap<Step, u64>, step: &Step| of.get(step).copied().unwrap_or_default();
+        let count =
+            |of: &BTreeMap<Step, u64>, step: &Step| of.get(step).copied().unwrap_or_default();
         for (step, made) in self.made.clone() {
             let recorded = count(&self.recorded, &step);
             if made > recorded {
@@ -313,8 +334,9 @@ impl Check {
                 *finished.entry(task).or_default() += answered;
             }
             if before != after && answered > made {
-                let text =
-                    format!("a caller was told that it is {after} under claim {claim}, and the board never had that");
+                let text = format!(
+                    "a caller was told that it is {after} under claim {claim}, and the board never had that"
+                );
                 self.fault(TaskFaultKind::Lost, task, text);
             }
         }
@@ -325,7 +347,11 @@ impl Check {
         }
         for (task, results) in self.results.clone() {
             if results > 1 {
-                self.fault(TaskFaultKind::Doubled, task, format!("{results} results were accepted"));
+                self.fault(
+                    TaskFaultKind::Doubled,
+                    task,
+                    format!("{results} results were accepted"),
+                );
             }
         }
         for (task, answers) in finished {
@@ -353,14 +379,22 @@ impl Check {
         }
         for (task, line) in tasks {
             if !self.last.contains_key(task) {
-                self.fault(TaskFaultKind::Forged, *task, "is on the board, and nobody put it there");
+                self.fault(
+                    TaskFaultKind::Forged,
+                    *task,
+                    "is on the board, and nobody put it there",
+                );
             }
             if (line.after == "done") != line.is_result {
                 let text = format!("is {}, with a result: {}", line.after, line.is_result);
                 self.fault(TaskFaultKind::Forged, *task, text);
             }
             if !ENDED.contains(&line.after.as_str()) {
-                self.fault(TaskFaultKind::Open, *task, format!("is still {}", line.after));
+                self.fault(
+                    TaskFaultKind::Open,
+                    *task,
+                    format!("is still {}", line.after),
+                );
             }
         }
     }
@@ -368,7 +402,9 @@ impl Check {
 
 /// The instance, or else the user, that does something.
 fn caller(session: &Value, uid: &Value) -> String {
-    session.as_str().map_or_else(|| uid.to_string(), str::to_owned)
+    session
+        .as_str()
+        .map_or_else(|| uid.to_string(), str::to_owned)
 }
 
 /// True if a call of this tool may have made the step.

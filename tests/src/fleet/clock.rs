@@ -9,7 +9,10 @@ pub fn faketime() -> Option<PathBuf> {
         format!("/usr/lib/{arch}-linux-gnu/faketime/libfaketimeMT.so.1"),
         "/usr/local/lib/faketime/libfaketimeMT.so.1".to_owned(),
     ];
-    places.into_iter().map(PathBuf::from).find(|place| place.exists())
+    places
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|place| place.exists())
 }
 
 /// The environment of a program whose clock is off by what `file` says, such as `+25h`, and follows it. Timers and the

@@ -33,7 +33,10 @@ pub(super) fn hosts(postgres: &Postgres, faketime: &std::path::Path) -> Vec<Flee
     let hosts = ["alpha", "beta", "gamma"].map(|name| FleetHost::new(name, postgres, faketime));
     let counted = hosts.each_ref().map(|host| {
         let key = open_trail(&host.place.path("state")).verifier().to_string();
-        (host.name.to_owned(), json!({ "key": key, "persons": ["*"] }))
+        (
+            host.name.to_owned(),
+            json!({ "key": key, "persons": ["*"] }),
+        )
     });
     let counted = json!({ "hosts": serde_json::Map::from_iter(counted) }).to_string();
     for host in &hosts {
@@ -54,7 +57,8 @@ impl FleetHost {
                 "max": 2, "tools": { "fix": { "allow": ["*"] } }, "users": [user] })
         };
         let servers = json!({ "fix": place.fixture("fix", &["--tool", "echo"], json!({})) });
-        let agents = json!({ "long": agent("long", &[]), "brief": agent("brief", &["--tasks", "3"]) });
+        let agents =
+            json!({ "long": agent("long", &[]), "brief": agent("brief", &["--tasks", "3"]) });
         place.registry_text(&json!({ "servers": servers, "agents": agents }).to_string());
         let all = json!({
             "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true, "person": "ann"
@@ -84,13 +88,22 @@ impl FleetHost {
     /// Starts its daemon, and waits until it serves.
     pub(super) fn start(&mut self) {
         let url = self.cable.url("board");
-        let gates = ["--write", "--external-call", "--autospawn", "--cost-mode", "max"];
+        let gates = [
+            "--write",
+            "--external-call",
+            "--autospawn",
+            "--cost-mode",
+            "max",
+        ];
         let board = ["--host", self.name, "--board", &url];
         let mut command = self.place.command(&[&gates[..], &board].concat());
         if Uid::effective().is_root() {
             command.arg("--allow-root");
         }
-        let log = File::options().create(true).append(true).open(self.place.path("log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.place.path("log"));
         command.envs(wrong_clock(&self.faketime, &self.clock()));
         command.stdout(Stdio::null()).stderr(log.expect("a log"));
         self.daemon = Some(command.spawn().expect("the daemon can be started"));
@@ -113,7 +126,9 @@ impl FleetHost {
 
     /// Sends its daemon a signal; after one that ends it, waits for that.
     pub(super) fn signal(&mut self, signal: Signal) {
-        let Some(daemon) = &mut self.daemon else { return };
+        let Some(daemon) = &mut self.daemon else {
+            return;
+        };
         kill(Pid::from_raw(daemon.id().cast_signed()), signal).expect("the daemon runs");
         match signal {
             Signal::SIGSTOP => self.is_stopped = true,
@@ -122,7 +137,12 @@ impl FleetHost {
                 let status = wait_for("the daemon's end", || daemon.try_wait().expect("waiting"));
                 self.daemon = None;
                 let is_right = signal == Signal::SIGKILL || status.success();
-                assert!(is_right, "{} ended with {status}:\n{}", self.name, self.log());
+                assert!(
+                    is_right,
+                    "{} ended with {status}:\n{}",
+                    self.name,
+                    self.log()
+                );
             }
         }
     }
@@ -130,7 +150,8 @@ impl FleetHost {
     /// The processes of its agents.
     pub(super) fn agents(&self) -> Vec<i32> {
         let all = processes_with(&self.place.directory().display().to_string()).into_iter();
-        let agents = all.filter(|(_, line)| line.contains("fixture-agent") && !line.contains(" keeper "));
+        let agents =
+            all.filter(|(_, line)| line.contains("fixture-agent") && !line.contains(" keeper "));
         agents.map(|(pid, _)| pid).collect()
     }
 
@@ -203,7 +224,10 @@ impl PersonClient {
 
     /// Calls a tool of Colibri's. `Some(Err)`: it is refused, with the reason.
     pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> Option<Result<Value, String>> {
-        let mut result = self.ask("tools/call", &json!({ "name": tool, "arguments": arguments }))?;
+        let mut result = self.ask(
+            "tools/call",
+            &json!({ "name": tool, "arguments": arguments }),
+        )?;
         let is_done = result["structuredContent"].is_object() && result["isError"] != true;
         Some(match is_done {
             true => Ok(result["structuredContent"].take()),

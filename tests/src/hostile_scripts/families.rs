@@ -2,30 +2,62 @@
 //! its own.
 
 /// A family: its name, the ends that its scripts may have, and their templates.
-pub(super) type Family = (&'static str, &'static [&'static str], &'static [&'static str]);
+pub(super) type Family = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
 
 /// All families. A script ends as `done`, as `failed`, or by the limit that is named; by that of time and of computing always.
 pub(super) const FAMILIES: [Family; 16] = [
     ("loops", &[], &LOOPS),
     ("memory", &["memory"], &MEMORY),
-    ("regular expressions", &["done", "failed", "memory"], &EXPRESSIONS),
+    (
+        "regular expressions",
+        &["done", "failed", "memory"],
+        &EXPRESSIONS,
+    ),
     ("recursion", &["depth", "memory"], &RECURSION),
     ("parsers", &["depth", "failed", "memory", "done"], &PARSERS),
     ("promises", &["failed", "memory"], &PROMISES),
-    ("output", &["output", "depth", "memory", "done", "failed"], &OUTPUT),
-    ("call storms", &["calls", "memory", "done", "failed"], &STORMS),
+    (
+        "output",
+        &["output", "depth", "memory", "done", "failed"],
+        &OUTPUT,
+    ),
+    (
+        "call storms",
+        &["calls", "memory", "done", "failed"],
+        &STORMS,
+    ),
     (
         "prototypes",
         &["memory", "depth", "calls", "done", "failed"],
         &PROTOTYPES,
     ),
-    ("generators", &["memory", "depth", "done", "failed"], &GENERATORS),
-    ("throwers", &["failed", "depth", "memory", "done"], &THROWERS),
+    (
+        "generators",
+        &["memory", "depth", "done", "failed"],
+        &GENERATORS,
+    ),
+    (
+        "throwers",
+        &["failed", "depth", "memory", "done"],
+        &THROWERS,
+    ),
     ("modules", &["failed", "done"], &MODULES),
     ("unicode", &["done", "failed"], &UNICODE),
     ("names", &["failed"], &NAMES),
-    ("survivors", &["memory", "depth", "calls", "output", "done"], &SURVIVORS),
-    ("long steps", &["memory", "depth", "done", "failed"], &LONG_STEPS),
+    (
+        "survivors",
+        &["memory", "depth", "calls", "output", "done"],
+        &SURVIVORS,
+    ),
+    (
+        "long steps",
+        &["memory", "depth", "done", "failed"],
+        &LONG_STEPS,
+    ),
 ];
 
 const LOOPS: [&str; 13] = [

@@ -31,7 +31,9 @@ impl HostileScript {
     /// So many scripts, the same ones for the same seed (not 0).
     pub fn many(seed: u64, count: usize) -> Vec<HostileScript> {
         let mut random = Random(seed);
-        (0..count).map(|_| HostileScript::draw(&mut random)).collect()
+        (0..count)
+            .map(|_| HostileScript::draw(&mut random))
+            .collect()
     }
 
     fn draw(random: &mut Random) -> HostileScript {
@@ -62,12 +64,20 @@ impl HostileScript {
     fn end(&self, answer: &Value) -> Result<&'static str, String> {
         let result = &answer["result"];
         let text = text_of(result);
-        let limit = LIMITS.iter().find(|name| text.contains(&format!("limit {name} (")));
+        let limit = LIMITS
+            .iter()
+            .find(|name| text.contains(&format!("limit {name} (")));
         // The process, not the script, has failed.
-        let broken = ["process ended before", "wrote what it must not", "no process for"];
+        let broken = [
+            "process ended before",
+            "wrote what it must not",
+            "no process for",
+        ];
         let end = match code_of(answer) {
             None if result.is_object() && result["isError"] != true => Some("done"),
-            Some("SCRIPT_FAILED") if !broken.iter().any(|words| text.contains(words)) => Some("failed"),
+            Some("SCRIPT_FAILED") if !broken.iter().any(|words| text.contains(words)) => {
+                Some("failed")
+            }
             Some("SCRIPT_LIMIT") => limit.copied(),
             _ => None,
         };
@@ -109,14 +119,22 @@ pub fn place_for_hostile_scripts() -> (tempfile::TempDir, Place) {
 
 /// Waits until no process of a script is left whose program is in this directory.
 pub fn wait_for_no_script(directory: &tempfile::TempDir) {
-    let program = directory.path().join("colibri-script").display().to_string();
+    let program = directory
+        .path()
+        .join("colibri-script")
+        .display()
+        .to_string();
     wait_for("the end of all scripts", || {
         processes_with(&program).is_empty().then_some(())
     });
 }
 
 /// Runs scripts, as many at once as one user may, each on a client that `connect` opens.
-pub fn run_hostile_scripts(scripts: Vec<HostileScript>, connect: impl Fn() -> Client + Sync, ends: &mut HostileEnds) {
+pub fn run_hostile_scripts(
+    scripts: Vec<HostileScript>,
+    connect: impl Fn() -> Client + Sync,
+    ends: &mut HostileEnds,
+) {
     let queue = Mutex::new(VecDeque::from(scripts));
     let ends = Mutex::new(ends);
     let next = || queue.lock().expect("no panic").pop_front();

@@ -82,7 +82,11 @@ impl Outcome {
 pub fn session() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{:08x}{:08x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+    format!(
+        "{:08x}{:08x}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    )
 }
 
 impl Installed {
@@ -109,7 +113,12 @@ impl Installed {
             moved.push((PathBuf::from(path), aside));
         }
         fs::create_dir_all("/usr/local/libexec").unwrap();
-        install(&program("colibri-jail-helper"), Path::new(HELPER), group, 0o4550);
+        install(
+            &program("colibri-jail-helper"),
+            Path::new(HELPER),
+            group,
+            0o4550,
+        );
         fs::DirBuilder::new().mode(0o755).create(CONFIG).unwrap();
         let secrets = format!("{CONFIG}/secrets");
         fs::DirBuilder::new().mode(0o700).create(secrets).unwrap();
@@ -189,7 +198,11 @@ impl Installed {
         chown(
             &path,
             Some(0),
-            Some(if name == "external-mcp.json" { self.group } else { 0 }),
+            Some(if name == "external-mcp.json" {
+                self.group
+            } else {
+                0
+            }),
         )
         .unwrap();
     }
@@ -219,7 +232,10 @@ impl Installed {
             sys::groups(groups);
             sys::become_user(uid, gid);
         });
-        Call { command, stdin: None }
+        Call {
+            command,
+            stdin: None,
+        }
     }
 
     /// `run` of a server in a new session, with the digest that the registry has now.
@@ -256,7 +272,10 @@ impl Installed {
         make(directory.parent().unwrap(), 0o700);
         make(&directory, 0o755);
         let listener = self.listen_in(&directory, "colibri.sock");
-        Door { directory, listener }
+        Door {
+            directory,
+            listener,
+        }
     }
 
     /// A socket that everybody may connect to, the caller's.
@@ -307,7 +326,11 @@ impl Installed {
 
     pub fn assert_refusal(&mut self, what: &str, outcome: &Outcome, exit: i32, word: &str) {
         assert_eq!(outcome.code(), Some(exit), "{what}: {outcome:?}");
-        assert_eq!(outcome.stderr.matches('\n').count(), 1, "{what}: one line: {outcome:?}");
+        assert_eq!(
+            outcome.stderr.matches('\n').count(),
+            1,
+            "{what}: one line: {outcome:?}"
+        );
         assert!(
             outcome.stderr.starts_with("helper: ") && outcome.stderr.contains(word),
             "{what}: {outcome:?}"
@@ -332,7 +355,10 @@ impl Installed {
         sessions.retain(|name| name.len() == 16);
         assert!(sessions.is_empty(), "{what}: left {sessions:?}");
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-        assert!(!mounts.contains("colibri-jail"), "{what}: left a mount: {mounts}");
+        assert!(
+            !mounts.contains("colibri-jail"),
+            "{what}: left a mount: {mounts}"
+        );
         assert_eq!(
             processes_of(&[SERVER_UID, OTHER_UID]),
             Vec::<i32>::new(),
@@ -344,7 +370,10 @@ impl Installed {
 impl Drop for Installed {
     fn drop(&mut self) {
         for pid in processes_of(&[SERVER_UID, OTHER_UID]) {
-            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
+            let _ = nix::sys::signal::kill(
+                nix::unistd::Pid::from_raw(pid),
+                nix::sys::signal::Signal::SIGKILL,
+            );
         }
         // A process takes its time to die: a gigabyte has to be given back first.
         let deadline = Instant::now() + PATIENCE;
@@ -442,7 +471,11 @@ impl Running {
     }
 
     pub fn send(&mut self, text: &str) {
-        self.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        self.stdin
+            .as_mut()
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     /// Closes stdin and waits.
@@ -499,7 +532,9 @@ pub fn default_registry(args: &str) -> String {
 
 /// A registry with the agent `one` alone: the inmate with these arguments, and these more keys in its entry.
 pub fn agent_of(args: &str, keys: &str) -> String {
-    format!(r#"{{"agents":{{"one":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/one"}}{keys}}}}}}}"#)
+    format!(
+        r#"{{"agents":{{"one":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/one"}}{keys}}}}}}}"#
+    )
 }
 
 /// The key of an agent that has a model, and so a loopback interface.
@@ -521,7 +556,11 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 pub fn names_in(path: &str) -> Vec<String> {
     fs::read_dir(path)
-        .map(|dir| dir.flatten().filter_map(|e| e.file_name().into_string().ok()).collect())
+        .map(|dir| {
+            dir.flatten()
+                .filter_map(|e| e.file_name().into_string().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -536,7 +575,9 @@ pub fn processes_of(uids: &[u32]) -> Vec<i32> {
     names_in("/proc")
         .into_iter()
         .filter(|name| name.bytes().all(|b| b.is_ascii_digit()))
-        .filter(|pid| status_field(pid, "Uid:").is_some_and(|uid| uids.iter().any(|u| u.to_string() == uid)))
+        .filter(|pid| {
+            status_field(pid, "Uid:").is_some_and(|uid| uids.iter().any(|u| u.to_string() == uid))
+        })
         .filter(|pid| status_field(pid, "State:").is_some_and(|state| state != "Z" && state != "X"))
         .filter_map(|pid| pid.parse().ok())
         .collect()
@@ -560,7 +601,10 @@ pub fn resident_kib(pid: i32) -> u64 {
 fn listen(socket: &UnixDatagram, lines: &Sender<String>) {
     let mut buffer = vec![0; 64 << 10];
     while let Ok(n) = socket.recv(&mut buffer) {
-        if lines.send(String::from_utf8_lossy(&buffer[..n]).into_owned()).is_err() {
+        if lines
+            .send(String::from_utf8_lossy(&buffer[..n]).into_owned())
+            .is_err()
+        {
             return;
         }
     }
@@ -605,14 +649,22 @@ fn copy(from: &Path, to: &Path) {
 
 fn id_in(file: &str, name: &str) -> Option<u32> {
     let text = fs::read_to_string(file).unwrap();
-    let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
+    let line = text
+        .lines()
+        .find(|line| line.split(':').next() == Some(name))?;
     line.split(':').nth(2)?.parse().ok()
 }
 
 /// The number of a system group, which is made if there is none.
 pub fn group(name: &str) -> u32 {
     if id_in("/etc/group", name).is_none() {
-        assert!(Command::new("groupadd").args(["-r", name]).status().unwrap().success());
+        assert!(
+            Command::new("groupadd")
+                .args(["-r", name])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     id_in("/etc/group", name).unwrap()
 }
@@ -631,7 +683,13 @@ pub fn user(name: &str, group: u32) -> u32 {
             &group.to_string(),
             name,
         ];
-        assert!(Command::new("useradd").args(args).status().unwrap().success());
+        assert!(
+            Command::new("useradd")
+                .args(args)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
     id_in("/etc/passwd", name).unwrap()
 }

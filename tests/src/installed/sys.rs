@@ -122,7 +122,10 @@ pub fn rmdir(path: &'static std::ffi::CStr) {
 
 /// Executes `path` with exactly these arguments, none at all included; returns if the system refuses.
 pub fn execute_bare(path: &'static std::ffi::CStr, first: Option<&'static std::ffi::CStr>) {
-    let args = [first.map_or(std::ptr::null(), |arg| arg.as_ptr()), std::ptr::null()];
+    let args = [
+        first.map_or(std::ptr::null(), |arg| arg.as_ptr()),
+        std::ptr::null(),
+    ];
     let environment = [c"NOEQUALS".as_ptr(), c"=x".as_ptr(), std::ptr::null()];
     // SAFETY: both lists end with a null pointer and hold constant strings.
     unsafe { libc::execve(path.as_ptr(), args.as_ptr(), environment.as_ptr()) };
@@ -167,7 +170,13 @@ pub fn add_acl(path: &std::ffi::CStr, uid: u32) -> bool {
     // SAFETY: C strings, and a buffer of the length that is passed.
     let done = unsafe {
         let name = c"system.posix_acl_access";
-        libc::setxattr(path.as_ptr(), name.as_ptr(), list.as_ptr().cast(), list.len(), 0)
+        libc::setxattr(
+            path.as_ptr(),
+            name.as_ptr(),
+            list.as_ptr().cast(),
+            list.len(),
+            0,
+        )
     };
     done == 0
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use colibri_tests::{Daemon, LEGACY, Place, code_of, processes_with, program, records_in, text_of, wait_for};
+use colibri_tests::{
+    Daemon, LEGACY, Place, code_of, processes_with, program, records_in, text_of, wait_for,
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -29,7 +31,10 @@ pub(super) fn worker(place: &Place, args: &[&str], more: Value) -> Value {
 /// An entry of a shell script; what it runs has the place in its command line.
 fn script(place: &Place, text: &str, more: Value) -> Value {
     let args = json!(["-c", format!("{text}; : {}", place.directory().display())]);
-    with(json!({ "command": "/bin/sh", "args": args, "events": "codex" }), more)
+    with(
+        json!({ "command": "/bin/sh", "args": args, "events": "codex" }),
+        more,
+    )
 }
 
 fn with(mut entry: Value, more: Value) -> Value {
@@ -45,12 +50,20 @@ fn run(place: &Place, args: &[&str]) -> (Option<i32>, String, String) {
 
 fn told(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// Starts an instance, and returns its session.
 pub(super) fn start(place: &Place, args: &[&str]) -> String {
-    let all: Vec<&str> = ["--json", "agent", "run"].iter().chain(args).copied().collect();
+    let all: Vec<&str> = ["--json", "agent", "run"]
+        .iter()
+        .chain(args)
+        .copied()
+        .collect();
     let (status, out, err) = run(place, &all);
     assert_eq!(status, Some(0), "{out}{err}");
     let answer: Value = serde_json::from_str(&out).unwrap();
@@ -68,7 +81,12 @@ fn instance(place: &Place, session: &str) -> Value {
 }
 
 /// Waits until it is so.
-pub(super) fn until(place: &Place, session: &str, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+pub(super) fn until(
+    place: &Place,
+    session: &str,
+    what: &str,
+    so: impl Fn(&Value) -> bool,
+) -> Value {
     wait_for(what, || Some(instance(place, session)).filter(&so))
 }
 
@@ -78,7 +96,9 @@ fn becomes(place: &Place, session: &str, state: &str) -> Value {
 }
 
 fn task(daemon: &Daemon<'_>, id: u64) -> Value {
-    let answer = daemon.legacy(LEGACY).call("colibri_get_task", json!({ "task": id }));
+    let answer = daemon
+        .legacy(LEGACY)
+        .call("colibri_get_task", json!({ "task": id }));
     assert_ne!(answer["isError"], true, "{answer}");
     answer["structuredContent"].clone()
 }
@@ -95,7 +115,9 @@ fn doors(place: &Place) -> Vec<String> {
 /// The details of the events of this name in the trail.
 fn events(place: &Place, name: &str) -> Vec<Value> {
     let records = records_in(&place.path("state/trail"));
-    let events = records.into_iter().filter(|record| record.rec["event"] == name);
+    let events = records
+        .into_iter()
+        .filter(|record| record.rec["event"] == name);
     events.map(|record| record.rec["details"].clone()).collect()
 }
 
@@ -107,7 +129,10 @@ fn an_agent_is_followed_from_its_task_to_the_result_and_read_afterwards() {
     let args = ["--as", "w", "--tool", "fix__echo", "--tasks", "1"];
     registry(&place, json!({ "w": worker(&place, &args, keys) }));
     let daemon = place.start(&["--write"]);
-    let (status, out, err) = run(&place, &["agent", "run", "w", "{\"do\":\"finish\"}", "--follow"]);
+    let (status, out, err) = run(
+        &place,
+        &["agent", "run", "w", "{\"do\":\"finish\"}", "--follow"],
+    );
     assert_eq!(status, Some(0), "{out}{err}");
     for part in [
         " -- idle\n",
@@ -128,7 +153,11 @@ fn an_agent_is_followed_from_its_task_to_the_result_and_read_afterwards() {
     let session = started[0]["session"].as_str().unwrap();
     let uid = nix::unistd::geteuid().as_raw();
     assert_eq!(
-        (&started[0]["agent"], &started[0]["for"], &started[0]["task"]),
+        (
+            &started[0]["agent"],
+            &started[0]["for"],
+            &started[0]["task"]
+        ),
         (&json!("w"), &json!(uid), &json!(1))
     );
     let found = task(&daemon, 1);
@@ -148,7 +177,11 @@ fn an_agent_is_followed_from_its_task_to_the_result_and_read_afterwards() {
         hash.update("\n");
     }
     let ended = events(&place, "agent-ended");
-    let hex: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     assert_eq!(ended[0]["sha256"], hex);
     assert_eq!(
         (&ended[0]["events"], &ended[0]["exit"]),
@@ -179,7 +212,10 @@ fn an_agent_that_ends_well_and_leaves_its_task_is_no_success() {
     daemon.stop();
     // The next daemon knows it, too.
     let daemon = place.start(&["--write"]);
-    let session = events(&place, "agent-ended")[0]["session"].as_str().unwrap().to_owned();
+    let session = events(&place, "agent-ended")[0]["session"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(instance(&place, &session)["task_status"], "queued");
     let (status, _, err) = run(&place, &["agent", "log", &session, "--follow"]);
     assert_eq!(status, Some(1), "{err}");
@@ -190,7 +226,10 @@ fn an_agent_that_ends_well_and_leaves_its_task_is_no_success() {
 #[test]
 fn an_agent_that_hangs_is_stopped_and_its_task_is_there_for_another() {
     let place = Place::new();
-    registry(&place, json!({ "w": worker(&place, &["--as", "w"], json!({})) }));
+    registry(
+        &place,
+        json!({ "w": worker(&place, &["--as", "w"], json!({})) }),
+    );
     let daemon = place.start(&["--write"]);
     let session = start(&place, &["w", "{\"do\":\"hang\"}"]);
     let follow = place
@@ -218,7 +257,10 @@ fn an_agent_that_hangs_is_stopped_and_its_task_is_there_for_another() {
     assert_eq!(status, Some(1), "{out}{err}");
     assert!(err.contains("stopped by uid"), "{err}");
     let (status, out, _) = run(&place, &["agent", "stop", &session]);
-    assert!(status == Some(0) && out.contains("had ended already"), "{out}");
+    assert!(
+        status == Some(0) && out.contains("had ended already"),
+        "{out}"
+    );
     let found = task(&daemon, 1);
     assert_eq!(
         (&found["task"]["status"], &found["task"]["attempts"]),
@@ -227,7 +269,10 @@ fn an_agent_that_hangs_is_stopped_and_its_task_is_there_for_another() {
     assert_eq!(doors(&place), [""; 0]);
     assert_eq!(events(&place, "agent-stopped").len(), 1);
     let (status, _, err) = run(&place, &["agent", "log", "0000000000000000"]);
-    assert!(status == Some(65) && err.contains("colibri-mcp agent list"), "{err}");
+    assert!(
+        status == Some(65) && err.contains("colibri-mcp agent list"),
+        "{err}"
+    );
     daemon.stop();
 }
 
@@ -240,7 +285,10 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
     });
     registry(&place, agents);
     let daemon = place.start(&["--write"]);
-    let sessions = [start(&place, &["w", "{\"do\":\"hang\"}"]), start(&place, &["sh"])];
+    let sessions = [
+        start(&place, &["w", "{\"do\":\"hang\"}"]),
+        start(&place, &["sh"]),
+    ];
     for session in &sessions {
         becomes(&place, session, "working");
     }
@@ -252,7 +300,9 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
     daemon.kill();
 
     let daemon = place.start(&["--write"]);
-    wait_for("the doors to be gone", || doors(&place).is_empty().then_some(()));
+    wait_for("the doors to be gone", || {
+        doors(&place).is_empty().then_some(())
+    });
     for session in &sessions {
         let seen = instance(&place, session);
         assert_eq!(seen["state"], "error");
@@ -271,7 +321,10 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
     // Once each, however often it starts again.
     place.start(&["--write"]).stop();
     let ended = events(&place, "agent-ended");
-    let mut of: Vec<&str> = ended.iter().filter_map(|ended| ended["session"].as_str()).collect();
+    let mut of: Vec<&str> = ended
+        .iter()
+        .filter_map(|ended| ended["session"].as_str())
+        .collect();
     of.sort_unstable();
     let mut began: Vec<&str> = sessions.iter().map(String::as_str).collect();
     began.sort_unstable();
@@ -287,7 +340,8 @@ fn a_killed_daemon_leaves_no_agent_and_its_next_one_says_so() {
 #[test]
 fn an_ending_daemon_ends_its_agents() {
     let place = Place::new();
-    let stubborn = "trap '' TERM HUP INT; (while :; do sleep 1; done) & while :; do echo noise; done";
+    let stubborn =
+        "trap '' TERM HUP INT; (while :; do sleep 1; done) & while :; do echo noise; done";
     let agents = json!({
         "w": worker(&place, &["--as", "w"], json!({ "max": 3 })),
         "sh": script(&place, stubborn, json!({})),
@@ -307,7 +361,10 @@ fn an_ending_daemon_ends_its_agents() {
     let ended = events(&place, "agent-ended");
     assert_eq!(ended.len(), 3);
     for ended in ended {
-        assert_eq!(ended["reason"], "stopped: the daemon was shut down", "{ended}");
+        assert_eq!(
+            ended["reason"], "stopped: the daemon was shut down",
+            "{ended}"
+        );
     }
 }
 
@@ -327,7 +384,9 @@ fn an_agent_that_forks_and_floods_is_ended_with_all_it_started() {
     let session = start(&place, &["forks"]);
     becomes(&place, &session, "working");
     let mark = place.directory().display().to_string();
-    wait_for("many processes", || (processes_with(&mark).len() > 60).then_some(()));
+    wait_for("many processes", || {
+        (processes_with(&mark).len() > 60).then_some(())
+    });
     daemon.assert_serves("colibri_status");
     let (status, out, err) = run(&place, &["agent", "stop", &session]);
     assert_eq!(status, Some(0), "{out}{err}");
@@ -356,7 +415,10 @@ fn an_agent_that_forks_and_floods_is_ended_with_all_it_started() {
 #[test]
 fn agents_are_started_while_the_write_gate_is_open_and_go_on_under_their_entry() {
     let place = Place::new();
-    registry(&place, json!({ "w": worker(&place, &["--as", "w"], json!({})) }));
+    registry(
+        &place,
+        json!({ "w": worker(&place, &["--as", "w"], json!({})) }),
+    );
     let closed = place.start(&[]);
     let (status, _, err) = run(&place, &["agent", "run", "w"]);
     assert_ne!(status, Some(0));
@@ -422,12 +484,18 @@ fn two_agents_at_once_see_only_what_their_persons_may() {
     );
     for command in [["agent", "log", &ours], ["agent", "stop", &ours]] {
         let (status, out, err) = stranger(&command);
-        assert!(status == Some(65) && err.contains("no instance"), "{out}{err}");
+        assert!(
+            status == Some(65) && err.contains("no instance"),
+            "{out}{err}"
+        );
     }
     let (status, _, err) = stranger(&["agent", "run", "root"]);
     assert!(status == Some(65) && err.contains("no agent"), "{err}");
     let (status, out, _) = stranger(&["agent", "stop", &theirs]);
-    assert!(status == Some(0) && out.contains("stopped by uid 54321"), "{out}");
+    assert!(
+        status == Some(0) && out.contains("stopped by uid 54321"),
+        "{out}"
+    );
     assert_eq!(instance(&place, &ours)["state"], "working");
     daemon.stop();
 }
@@ -460,7 +528,9 @@ fn a_door_answers_nothing_of_the_operators() {
     let status = client.call("colibri_status", json!({}));
     assert_ne!(status["isError"], true, "{}", text_of(&status));
     assert_eq!(
-        instance(&place, &session)["calls"].as_u64().map(|calls| calls >= 1),
+        instance(&place, &session)["calls"]
+            .as_u64()
+            .map(|calls| calls >= 1),
         Some(true)
     );
     daemon.stop();
@@ -469,7 +539,10 @@ fn a_door_answers_nothing_of_the_operators() {
 #[test]
 fn interrupting_who_follows_leaves_the_agent_running() {
     let place = Place::new();
-    registry(&place, json!({ "w": worker(&place, &["--as", "w"], json!({})) }));
+    registry(
+        &place,
+        json!({ "w": worker(&place, &["--as", "w"], json!({})) }),
+    );
     let daemon = place.start(&["--write"]);
     let follow = place
         .colibri_mcp(&["agent", "run", "w", "{\"do\":\"hang\"}", "--follow"])
@@ -551,7 +624,11 @@ mod jailed {
 
     fn run(ground: &Jailed, args: &[&str]) -> (Option<i32>, String, String) {
         let mut command = Command::new(program("colibri-mcp"));
-        command.env_clear().arg("--socket").arg(ground.socket()).args(args);
+        command
+            .env_clear()
+            .arg("--socket")
+            .arg(ground.socket())
+            .args(args);
         told(command.output().unwrap())
     }
 
@@ -560,7 +637,10 @@ mod jailed {
         wait_for("the daemon's socket", || {
             std::os::unix::net::UnixStream::connect(ground.socket()).ok()
         });
-        let (status, out, err) = run(ground, &["--json", "agent", "run", KEPT, "{\"do\":\"hang\"}"]);
+        let (status, out, err) = run(
+            ground,
+            &["--json", "agent", "run", KEPT, "{\"do\":\"hang\"}"],
+        );
         assert_eq!(status, Some(0), "{out}{err}{}", ground.log());
         let answer: Value = serde_json::from_str(&out).unwrap();
         let session = answer["instance"]["id"].as_str().unwrap().to_owned();
@@ -574,7 +654,9 @@ mod jailed {
 
     /// No agent, and no helper that would have one.
     fn assert_none(ground: &Jailed) {
-        wait_for("the agents to be gone", || ground.agents().is_empty().then_some(()));
+        wait_for("the agents to be gone", || {
+            ground.agents().is_empty().then_some(())
+        });
         let helpers = || processes_with(HELPER).into_iter().map(|(_, line)| line);
         wait_for("their helpers to be gone", || {
             (!helpers().any(|line| line.starts_with(HELPER))).then_some(())
@@ -590,7 +672,10 @@ mod jailed {
         let doors = ground.socket().with_file_name("doors");
         assert!(doors.join(&session).join("colibri.sock").exists());
         let (status, out, err) = run(&ground, &["agent", "stop", &session]);
-        assert!(status == Some(0) && out.contains("stopped by uid 0"), "{out}{err}");
+        assert!(
+            status == Some(0) && out.contains("stopped by uid 0"),
+            "{out}{err}"
+        );
         assert_none(&ground);
         assert!(!doors.join(&session).exists());
 
@@ -603,13 +688,16 @@ mod jailed {
         let (mut daemon, _) = start(&ground);
         let (_, list, _) = run(&ground, &["agent", "list"]);
         assert!(
-            list.contains("in a jail") && list.contains("the daemon was killed or crashed while it ran"),
+            list.contains("in a jail")
+                && list.contains("the daemon was killed or crashed while it ran"),
             "{list}"
         );
         kill(Pid::from_raw(daemon.id() as i32), Signal::SIGTERM).unwrap();
         assert!(daemon.wait().unwrap().success());
         assert_none(&ground);
-        wait_for("nothing to be left", || ground.left().is_empty().then_some(()));
+        wait_for("nothing to be left", || {
+            ground.left().is_empty().then_some(())
+        });
         ground.assert_trail_is_sound();
     }
 }

@@ -9,7 +9,9 @@ use serde_json::json;
 
 /// Another seed is tried with `COLIBRI_SEED`.
 fn plan(tasks: usize) -> Plan {
-    let seed = std::env::var("COLIBRI_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("COLIBRI_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     Plan {
         seed: seed.unwrap_or(11),
         tasks,
@@ -57,9 +59,14 @@ fn an_agent_that_cannot_be_started_costs_no_task() {
         .iter()
         .filter(|rec| rec["event"] == "agent-started")
         .count();
-    assert!((1..=3).contains(&starts), "{starts} starts of what cannot be started");
+    assert!(
+        (1..=3).contains(&starts),
+        "{starts} starts of what cannot be started"
+    );
     let task = |id: u64| {
-        let shown = daemon.legacy(LEGACY).call("colibri_get_task", json!({ "task": id }));
+        let shown = daemon
+            .legacy(LEGACY)
+            .call("colibri_get_task", json!({ "task": id }));
         shown["structuredContent"]["task"].clone()
     };
     for id in 1..=23 {
@@ -74,6 +81,8 @@ fn an_agent_that_cannot_be_started_costs_no_task() {
     daemon.reload();
     create();
     for id in 1..=24 {
-        wait_for("a task to be done", || (task(id)["status"] == "done").then_some(()));
+        wait_for("a task to be done", || {
+            (task(id)["status"] == "done").then_some(())
+        });
     }
 }

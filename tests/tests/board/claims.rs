@@ -25,26 +25,41 @@ impl AgentDirectory for NoAgents {
     }
 }
 
-fn joined(postgres: &Postgres, name: &str, directory: &TempDir, signers: &[Arc<Signer>; 2]) -> Arc<Board> {
+fn joined(
+    postgres: &Postgres,
+    name: &str,
+    directory: &TempDir,
+    signers: &[Arc<Signer>; 2],
+) -> Arc<Board> {
     let host = HostIdentity {
         name: name.to_owned(),
         signer: signers[usize::from(name == "two")].clone(),
     };
     let fleet = Fleet::start(BoardAddress::parse(&postgres.url("board")).unwrap(), host).unwrap();
     fleet.map_persons(HashMap::from([(ANN, "ann".to_owned())]));
-    let counted = ["one", "two"].into_iter().zip(signers).map(|(name, signer)| {
-        let (key, persons) = (signer.verifier().clone(), ["*".to_owned()].into());
-        (name.to_owned(), CountedHost { key, persons })
-    });
+    let counted = ["one", "two"]
+        .into_iter()
+        .zip(signers)
+        .map(|(name, signer)| {
+            let (key, persons) = (signer.verifier().clone(), ["*".to_owned()].into());
+            (name.to_owned(), CountedHost { key, persons })
+        });
     fleet.count_hosts(counted.collect());
     wait_for("the board", || fleet.away().is_none().then_some(()));
-    let store = Database::open(directory.path()).unwrap().with_fleet(Some(fleet));
+    let store = Database::open(directory.path())
+        .unwrap()
+        .with_fleet(Some(fleet));
     let rules = CallRules {
         gates: ArcSwap::from_pointee(Gates::new(true, true)),
         clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),
     };
     let agents: Weak<NoAgents> = Weak::new();
-    Board::new(Arc::new(store), Arc::new(Recorder::Off), Arc::new(rules), agents)
+    Board::new(
+        Arc::new(store),
+        Arc::new(Recorder::Off),
+        Arc::new(rules),
+        agents,
+    )
 }
 
 /// The number of statements in the server's log.
@@ -92,7 +107,9 @@ fn many_claim_at_once_and_each_task_is_one_instances_and_each_instance_has_one()
             share: None,
             limits: TaskLimits::default(),
         };
-        boards[usize::from(number % 2)].create(person, new, None).unwrap();
+        boards[usize::from(number % 2)]
+            .create(person, new, None)
+            .unwrap();
     }
     // One instance that asks for many at once has one.
     let had: Vec<u64> = std::thread::scope(|scope| {
@@ -104,7 +121,10 @@ fn many_claim_at_once_and_each_task_is_one_instances_and_each_instance_has_one()
                 .id
         };
         let threads: Vec<_> = (0..16).map(|_| scope.spawn(ask)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert!(had.iter().all(|id| *id == had[0]), "{had:?}");
     let claimed = "SELECT count(*) FROM colibri.tasks WHERE status = 'claimed'";
@@ -125,17 +145,28 @@ fn many_claim_at_once_and_each_task_is_one_instances_and_each_instance_has_one()
                 let (session, mut done) = (format!("{number:016x}"), Vec::new());
                 while let Some(task) = board.next(agent(&session), None, None, false).unwrap() {
                     assert_eq!(task.claim, 1);
-                    done.push(board.finish(agent(&session), task.id, task.claim, "{}").unwrap().id);
+                    done.push(
+                        board
+                            .finish(agent(&session), task.id, task.claim, "{}")
+                            .unwrap()
+                            .id,
+                    );
                 }
                 done
             }
         };
         let threads: Vec<_> = (0..24).map(|number| scope.spawn(work(number))).collect();
-        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
     });
     // Four a claim and four a finish; the rest are the last claims in vain, the leases and the wakes.
     let sent = statements(&postgres) - before;
-    println!("{sent} statements for {} claims and as many finishes", done.len());
+    println!(
+        "{sent} statements for {} claims and as many finishes",
+        done.len()
+    );
     assert!((8 * 199..10 * 199).contains(&sent), "{sent}");
     done.sort_unstable();
     done.dedup();

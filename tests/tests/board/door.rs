@@ -10,7 +10,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
-use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, kept_of, modern_meta, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, LEGACY, Place, code_of, kept_of, modern_meta, text_of, wait_for,
+};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
@@ -67,13 +69,19 @@ impl Instance {
     fn facts(&self, daemon: &Daemon<'_>) -> Value {
         let mut answer = daemon.quiet(LEGACY).ask("colibri/agents", json!({}));
         let instances = answer["result"]["instances"].as_array_mut().unwrap();
-        let own = instances.iter_mut().find(|instance| instance["id"] == *self.session);
+        let own = instances
+            .iter_mut()
+            .find(|instance| instance["id"] == *self.session);
         own.unwrap().take()
     }
 }
 
 fn descriptors(daemon: &Daemon<'_>) -> Option<usize> {
-    Some(fs::read_dir(format!("/proc/{}/fd", daemon.pid())).ok()?.count())
+    Some(
+        fs::read_dir(format!("/proc/{}/fd", daemon.pid()))
+            .ok()?
+            .count(),
+    )
 }
 
 /// Sends a line with these descriptors.
@@ -119,7 +127,10 @@ fn each_instance_has_its_own_door_and_it_goes_with_it() {
         .into_iter()
         .filter(|record| record["session"].is_string())
         .collect();
-    let sessions: BTreeSet<_> = entered.iter().filter_map(|record| record["session"].as_str()).collect();
+    let sessions: BTreeSet<_> = entered
+        .iter()
+        .filter_map(|record| record["session"].as_str())
+        .collect();
     assert_eq!(sessions, BTreeSet::from([&*one.session, &*other.session]));
     assert!(
         entered
@@ -136,7 +147,10 @@ fn each_instance_has_its_own_door_and_it_goes_with_it() {
         (!one.socket.parent().unwrap().exists()).then_some(())
     });
     assert_eq!(connected.read(), None);
-    assert_eq!(text_of(&other.open().call("fix__count", json!({}))), "counted");
+    assert_eq!(
+        text_of(&other.open().call("fix__count", json!({}))),
+        "counted"
+    );
     daemon.stop();
     assert_eq!(fs::read_dir(place.path("doors")).unwrap().count(), 0);
     place.assert_trail_is_sound();
@@ -173,12 +187,18 @@ fn one_that_connects_ten_thousand_times() {
         }
         if round % 2_500 == 0 {
             daemon.assert_serves("fix__count");
-            assert_eq!(text_of(&other.open().call("fix__count", json!({}))), "counted");
+            assert_eq!(
+                text_of(&other.open().call("fix__count", json!({}))),
+                "counted"
+            );
         }
     }
     if let (Some(before), Some(now)) = (before, descriptors(&daemon)) {
         // Of its own 16 are served and 16 told that there is no place.
-        assert!(now <= before + 16 + 16 + 4 + 8, "{before} descriptors became {now}");
+        assert!(
+            now <= before + 16 + 16 + 4 + 8,
+            "{before} descriptors became {now}"
+        );
     }
     drop(held);
     wait_for("its connections to go", || {
@@ -244,7 +264,8 @@ fn one_that_sends_descriptors() {
     );
     client.answer(1);
     drop(far);
-    end.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    end.set_read_timeout(Some(std::time::Duration::from_secs(60)))
+        .unwrap();
     assert_eq!((&end).read(&mut [0]).unwrap(), 0);
     // As the first that it says, before anybody knows what it speaks.
     let other = UnixStream::connect(&agent.socket).unwrap();
@@ -280,7 +301,10 @@ fn one_that_says_it_is_another_or_an_operator() {
     );
     let meta = json!({ "session": other.session, "agent": "x", "for": 4711, "org.colibri/session": other.session });
     let params = json!({ "name": "fix__count", "arguments": {}, "_meta": meta });
-    assert_eq!(text_of(&client.ask("tools/call", params)["result"]), "counted");
+    assert_eq!(
+        text_of(&client.ask("tools/call", params)["result"]),
+        "counted"
+    );
     for method in [
         "colibri/agents",
         "colibri/spawn-agent",
@@ -292,12 +316,19 @@ fn one_that_says_it_is_another_or_an_operator() {
         "colibri/trail",
         "colibri/watch",
     ] {
-        let answer = client.ask(method, json!({ "agent": "coder", "session": other.session, "id": "0" }));
+        let answer = client.ask(
+            method,
+            json!({ "agent": "coder", "session": other.session, "id": "0" }),
+        );
         assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");
     }
     assert_eq!(other.facts(&daemon)["calls"], 0);
     let own = nix::unistd::geteuid().as_raw();
-    for record in place.trail().iter().filter(|record| record["session"].is_string()) {
+    for record in place
+        .trail()
+        .iter()
+        .filter(|record| record["session"].is_string())
+    {
         assert_eq!(
             (&record["session"], &record["for"]),
             (&json!(agent.session), &json!(own)),
@@ -343,7 +374,10 @@ fn one_that_approves_its_own_calls() {
     );
     let refused = daemon.quiet(LEGACY).ask("colibri/approve", asked.clone());
     assert!(
-        refused["error"]["message"].as_str().unwrap().contains("your own uid"),
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("your own uid"),
         "{refused}"
     );
     for answer in [
@@ -429,7 +463,10 @@ fn one_that_sends_frames_without_end_and_json_without_sense() {
     // A line that does not end.
     let mut endless = UnixStream::connect(&agent.socket).unwrap();
     while endless.write_all(&[b' '; 65_536]).is_ok() {}
-    assert_eq!(text_of(&agent.open().call("fix__count", json!({}))), "counted");
+    assert_eq!(
+        text_of(&agent.open().call("fix__count", json!({}))),
+        "counted"
+    );
     daemon.stop();
 }
 
@@ -465,13 +502,25 @@ fn one_whose_budget_is_spent() {
     assert!(kept_of(&long).is_some(), "{long}");
     let short = json!({ "name": "fix__huge", "arguments": { "bytes": 3_900 } });
     let mut answers = (0..100).map(|_| client.ask("tools/call", short.clone()));
-    let refused = answers.find(|answer| code_of(answer) == Some("BUDGET_SPENT")).unwrap();
-    assert!(text_of(&refused["result"]).contains("colibri_finish_task"), "{refused}");
+    let refused = answers
+        .find(|answer| code_of(answer) == Some("BUDGET_SPENT"))
+        .unwrap();
+    assert!(
+        text_of(&refused["result"]).contains("colibri_finish_task"),
+        "{refused}"
+    );
     assert_eq!(
-        code_of(&agent.open().ask("tools/call", json!({ "name": "fix__count" }))),
+        code_of(
+            &agent
+                .open()
+                .ask("tools/call", json!({ "name": "fix__count" }))
+        ),
         Some("BUDGET_SPENT")
     );
-    assert_eq!(text_of(&other.open().call("fix__count", json!({}))), "counted");
+    assert_eq!(
+        text_of(&other.open().call("fix__count", json!({}))),
+        "counted"
+    );
     daemon.assert_serves("fix__count");
     assert!(agent.facts(&daemon)["bytes"].as_u64().unwrap() > 100_000);
     daemon.stop();

@@ -9,7 +9,9 @@ use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, code_of, program, w
 use serde_json::{Value, json};
 
 use super::agents::{registry, worker};
-use super::postgres::{board, create, goes_on, host, introduce, joined, own_name, serve, taken_over};
+use super::postgres::{
+    board, create, goes_on, host, introduce, joined, own_name, serve, taken_over,
+};
 use super::tasks::{ok, refused};
 
 /// A host that starts an agent for each task.
@@ -42,7 +44,10 @@ fn a_change_on_one_host_wakes_another_at_once() {
     let postgres = board();
     let (one, two) = (host(), starter());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let (here, there) = (joined(&one, &postgres, "one"), starting(&two, &postgres.url("board")));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        starting(&two, &postgres.url("board")),
+    );
     let (mut client, mut other) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let beat = || {
         postgres.sql("board", "SELECT beat FROM colibri.hosts WHERE name = 'two'")[0]
@@ -53,7 +58,9 @@ fn a_change_on_one_host_wakes_another_at_once() {
     // alone three tasks, one after the other, would take longer than is waited for.
     let (mut tasks, mut quiet_at) = (Vec::new(), None);
     wait_for("three tasks, each created when all was quiet", || {
-        let is_done = tasks.last().is_none_or(|task| status(&mut client, *task) == "done");
+        let is_done = tasks
+            .last()
+            .is_none_or(|task| status(&mut client, *task) == "done");
         let mut agents = other.ask("colibri/agents", json!({}));
         let agents = agents["result"]["instances"].take();
         let mut agents = agents.as_array().unwrap().iter();
@@ -81,14 +88,20 @@ fn what_a_lost_notification_said_is_seen_at_the_next_look() {
     let (one, two) = (host(), starter());
     introduce(&[(&one, "one"), (&two, "two")]);
     let cable = Cable::to(postgres.socket());
-    let (here, there) = (joined(&one, &postgres, "one"), starting(&two, &cable.url("board")));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        starting(&two, &cable.url("board")),
+    );
     let mut client = here.quiet(LEGACY);
     cable.drop_notifications(true);
     let task = create(&mut client, "nobody is told");
     wait_for("the other host to look", || {
         (status(&mut client, task) == "done").then_some(())
     });
-    assert!(cable.drops() > 0, "there was a notification, and it was lost");
+    assert!(
+        cable.drops() > 0,
+        "there was a notification, and it was lost"
+    );
     here.stop();
     there.stop();
 }
@@ -106,7 +119,10 @@ fn a_renewal_that_arrives_late_is_no_restore() {
     // One that was no longer waited for, and was made nevertheless.
     let late = beat("1");
     wait_for("two renewals", || (beat("0") >= late + 2).then_some(()));
-    assert_eq!(postgres.sql("board", "SELECT epoch FROM colibri.board"), ["1"]);
+    assert_eq!(
+        postgres.sql("board", "SELECT epoch FROM colibri.board"),
+        ["1"]
+    );
     assert!(!daemon.log().contains("was restored"), "{}", daemon.log());
     daemon.stop();
 }
@@ -124,7 +140,10 @@ fn a_snapshot_that_is_restored_below_a_daemon_at_work_ends_every_claim() {
         let result = client.call("colibri_next_task", json!({}));
         (result["isError"] != true).then(|| result["structuredContent"]["task"].clone())
     });
-    assert_eq!((&claimed["id"], &claimed["claim"]), (&json!(task), &json!(1)));
+    assert_eq!(
+        (&claimed["id"], &claimed["claim"]),
+        (&json!(task), &json!(1))
+    );
     let beat = || {
         postgres.sql("board", "SELECT beat FROM colibri.hosts")[0]
             .parse::<u64>()
@@ -134,7 +153,9 @@ fn a_snapshot_that_is_restored_below_a_daemon_at_work_ends_every_claim() {
     wait_for("a renewal", || (beat() > before + 1).then_some(()));
     postgres.snapshot();
     let epoch = || postgres.try_sql("board", "SELECT epoch FROM colibri.board");
-    wait_for("the epoch to be raised", || (epoch().ok()? == ["2"]).then_some(()));
+    wait_for("the epoch to be raised", || {
+        (epoch().ok()? == ["2"]).then_some(())
+    });
     let again = wait_for("the board to be back", || {
         let result = client.call("colibri_next_task", json!({}));
         (result["isError"] != true).then(|| result["structuredContent"]["task"]["claim"].clone())
@@ -172,20 +193,36 @@ fn wrongly<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> 
     let clock = place.path("clock");
     fs::write(&clock, if name == "two" { "+1d" } else { "-1d" }).unwrap();
     let environment = wrong_clock(&faketime().unwrap(), &clock);
-    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, &**value)).collect();
+    let environment: Vec<(&str, &str)> = environment
+        .iter()
+        .map(|(name, value)| (*name, &**value))
+        .collect();
     let url = postgres.url("board");
-    let flags = ["--external-call", "--write", "--host", name, "--board", &url];
+    let flags = [
+        "--external-call",
+        "--write",
+        "--host",
+        name,
+        "--board",
+        &url,
+    ];
     let daemon = place.start_in(&environment, &flags);
     daemon.wait_for_log("the board is there");
     daemon
 }
 
 #[test]
-#[cfg_attr(not(all(postgres, faketime)), ignore = "needs PostgreSQL and libfaketime")]
+#[cfg_attr(
+    not(all(postgres, faketime)),
+    ignore = "needs PostgreSQL and libfaketime"
+)]
 fn claims_and_times_are_by_the_databases_clock_whatever_the_hosts_say() {
     let postgres = board();
     let (one, two) = (host(), host());
-    let (behind, ahead) = (wrongly(&one, &postgres, "one"), wrongly(&two, &postgres, "two"));
+    let (behind, ahead) = (
+        wrongly(&one, &postgres, "one"),
+        wrongly(&two, &postgres, "two"),
+    );
     let day = |place: &Place| place.trail()[0]["timestamp"].as_str().unwrap()[..10].to_owned();
     assert_ne!(day(&one), day(&two), "the clocks are wrong indeed");
     let (mut here, mut there) = (behind.quiet(LEGACY), ahead.quiet(LEGACY));
@@ -210,7 +247,10 @@ fn claims_and_times_are_by_the_databases_clock_whatever_the_hosts_say() {
 }
 
 #[test]
-#[cfg_attr(not(all(postgres, faketime)), ignore = "needs PostgreSQL and libfaketime")]
+#[cfg_attr(
+    not(all(postgres, faketime)),
+    ignore = "needs PostgreSQL and libfaketime"
+)]
 fn a_host_whose_clock_is_wrong_takes_over_when_a_lease_is_over_and_not_before() {
     taken_over(wrongly, goes_on);
 }
@@ -221,7 +261,10 @@ fn daemons_at_work_go_on_beside_a_newer_one_that_adds_to_their_schema() {
     let postgres = board();
     let (one, two, three) = (host(), host(), host());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        joined(&two, &postgres, "two"),
+    );
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let before = create(&mut here_client, "of before");
     let claimed = ok(&mut there_client, "colibri_next_task", json!({}))["task"].take();
@@ -259,7 +302,9 @@ fn daemons_at_work_go_on_beside_a_newer_one_that_adds_to_their_schema() {
             .unwrap()
     };
     let first = beats();
-    wait_for("the leases to be renewed", || (beats() >= first + 3).then_some(()));
+    wait_for("the leases to be renewed", || {
+        (beats() >= first + 3).then_some(())
+    });
     // One that starts, or connects anew, leaves the board alone, and says why.
     let late = serve(&three, &postgres, "three");
     late.wait_for_log("is of a newer Colibri");
@@ -275,7 +320,10 @@ fn daemons_at_work_go_on_beside_a_newer_one_that_adds_to_their_schema() {
     assert_eq!(code_of(&result), Some("STORE_UNAVAILABLE"));
     here.assert_serves("fix__echo");
     assert_eq!(
-        postgres.sql("board", "SELECT count(*) FROM colibri.hosts WHERE name = 'three'"),
+        postgres.sql(
+            "board",
+            "SELECT count(*) FROM colibri.hosts WHERE name = 'three'"
+        ),
         ["0"]
     );
     for daemon in [here, there, late] {
@@ -289,7 +337,10 @@ fn the_checker_names_a_lost_a_doubled_and_a_forged_task() {
     let postgres = board();
     let (one, two) = (host(), host());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        joined(&two, &postgres, "two"),
+    );
     postgres.sql("board", JOURNAL);
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     for _ in 0..6 {
@@ -301,13 +352,18 @@ fn the_checker_names_a_lost_a_doubled_and_a_forged_task() {
     let check = || {
         let mut command = Command::new(program("fleet-check"));
         command.arg(postgres.socket()).arg("board");
-        let output = command.args([one.trail_directory(), two.trail_directory()]).output();
+        let output = command
+            .args([one.trail_directory(), two.trail_directory()])
+            .output();
         let output = output.unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         (output.status.code(), text)
     };
     let (status, text) = check();
-    assert!(status == Some(0) && text.contains("tasks: 6 done;"), "{text}");
+    assert!(
+        status == Some(0) && text.contains("tasks: 6 done;"),
+        "{text}"
+    );
     let deeds = [
         // A row that is deleted; and one that is deleted so that the database knows nothing of it.
         "DELETE FROM colibri.tasks WHERE id = 1",

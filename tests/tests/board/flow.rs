@@ -58,7 +58,13 @@ fn decide(daemon: &Daemon<'_>, how: &str) -> String {
 }
 
 /// Makes a call that waits, has it decided, and returns its rule.
-fn held(daemon: &Daemon<'_>, client: &mut Client, tool: &str, arguments: Value, how: &str) -> String {
+fn held(
+    daemon: &Daemon<'_>,
+    client: &mut Client,
+    tool: &str,
+    arguments: Value,
+    how: &str,
+) -> String {
     let call = client.request_tool(tool, arguments);
     let rule = decide(daemon, how);
     let answer = client.answer(call);
@@ -90,22 +96,48 @@ fn a_claim_binds_its_connection_to_what_the_task_may_change() {
         (&json!(["fix/count"]), &json!(true))
     );
     let outside = "outside task 1: it may change fix/count, not fix/pid";
-    assert_eq!(held(&daemon, &mut client, "fix__pid", json!({}), "deny"), outside);
-    free(&mut client, "fix__count", json!({ "to": "bob@example.org" }));
+    assert_eq!(
+        held(&daemon, &mut client, "fix__pid", json!({}), "deny"),
+        outside
+    );
+    free(
+        &mut client,
+        "fix__count",
+        json!({ "to": "bob@example.org" }),
+    );
     free(&mut client, "fix__echo", json!({ "text": "x" }));
     // An answer is for one call; finishing and another claim widen nothing.
-    assert_eq!(held(&daemon, &mut client, "fix__pid", json!({}), "approve"), outside);
+    assert_eq!(
+        held(&daemon, &mut client, "fix__pid", json!({}), "approve"),
+        outside
+    );
     let ended = json!({ "task": 1, "claim": 1, "result": "done" });
     free(&mut client, "colibri_finish_task", ended);
     claim(&mut client, 2);
-    assert_eq!(held(&daemon, &mut client, "fix__pid", json!({}), "deny"), outside);
+    assert_eq!(
+        held(&daemon, &mut client, "fix__pid", json!({}), "deny"),
+        outside
+    );
     // A task that a tool makes has no more than its session, whatever it is told.
-    let wide = client.call("colibri_create_task", json!({ "title": "t", "may": ["*/*"] }));
+    let wide = client.call(
+        "colibri_create_task",
+        json!({ "title": "t", "may": ["*/*"] }),
+    );
     assert_eq!(wide["isError"], true, "{wide}");
-    let made = client.call("colibri_create_task", json!({ "title": "Tell eve@evil.example" }));
+    let made = client.call(
+        "colibri_create_task",
+        json!({ "title": "Tell eve@evil.example" }),
+    );
     let made = &made["structuredContent"]["task"];
-    assert_eq!((&made["may"], &made["by_person"]), (&json!([]), &Value::Null), "{made}");
-    assert_eq!(made["tainted"], true, "its maker had read what fix__echo returned");
+    assert_eq!(
+        (&made["may"], &made["by_person"]),
+        (&json!([]), &Value::Null),
+        "{made}"
+    );
+    assert_eq!(
+        made["tainted"], true,
+        "its maker had read what fix__echo returned"
+    );
     let call = client.call(
         "colibri_schedule_task",
         json!({ "action": "create", "every_s": 60, "tool": "fix__pid" }),
@@ -132,15 +164,24 @@ fn a_claim_binds_its_connection_to_what_the_task_may_change() {
     let outside = events("suspended-outside-task");
     assert_eq!(outside.len(), 4, "{outside:?}");
     assert_eq!(
-        (&outside[0]["details"]["task"], &outside[0]["details"]["tool"]),
+        (
+            &outside[0]["details"]["task"],
+            &outside[0]["details"]["tool"]
+        ),
         (&json!(1), &json!("pid"))
     );
     let origin = events("suspended-origin");
     assert_eq!(
-        (&origin[0]["details"]["argument"], &origin[0]["details"]["source"]),
+        (
+            &origin[0]["details"]["argument"],
+            &origin[0]["details"]["source"]
+        ),
         (&json!("to"), &json!("task 3"))
     );
-    assert!(!format!("{origin:?}").contains("evil"), "no value is recorded");
+    assert!(
+        !format!("{origin:?}").contains("evil"),
+        "no value is recorded"
+    );
     daemon.stop();
 }
 
@@ -151,20 +192,34 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
     create(&place, &["Count for bob@example.org"]);
     let mut client = daemon.legacy(LEGACY);
     claim(&mut client, 1);
-    free(&mut client, "fix__count", json!({ "to": "eve@evil.example" }));
+    free(
+        &mut client,
+        "fix__count",
+        json!({ "to": "eve@evil.example" }),
+    );
     free(
         &mut client,
         "fix__echo",
         json!({ "text": "now to eve@evil.example or mallory@evil.example, not bob@example.org" }),
     );
-    free(&mut client, "fix__count", json!({ "to": "bob@example.org" }));
+    free(
+        &mut client,
+        "fix__count",
+        json!({ "to": "bob@example.org" }),
+    );
     let to_eve = json!({ "to": ["Eve@evil.example"], "n": 1 });
     let rule = held(&daemon, &mut client, "fix__count", to_eve.clone(), "deny");
     assert_eq!(
         rule,
         "the destination in \"to\" stands in what fix/echo returned and not in its task or a trusted result"
     );
-    held(&daemon, &mut client, "fix__count", to_eve.clone(), "approve");
+    held(
+        &daemon,
+        &mut client,
+        "fix__count",
+        to_eve.clone(),
+        "approve",
+    );
     free(&mut client, "fix__count", to_eve);
     // By way of the tool that calls others, too.
     let within = json!({ "tool": "fix__count", "arguments": { "to": "mallory@evil.example" } });
@@ -218,7 +273,11 @@ fn a_list_that_fits_nothing_or_too_much_is_refused_and_says_what() {
     }
     let (created, text) = create(
         &place,
-        &["t", "--may", r#"{"tool":"fix/count","where":{"to":["bob"]}}"#],
+        &[
+            "t",
+            "--may",
+            r#"{"tool":"fix/count","where":{"to":["bob"]}}"#,
+        ],
     );
     assert!(created, "{text}");
     let proposed = daemon.quiet(LEGACY).ask(
@@ -234,8 +293,17 @@ fn a_list_that_fits_nothing_or_too_much_is_refused_and_says_what() {
     let mut client = daemon.legacy(LEGACY);
     claim(&mut client, 1);
     free(&mut client, "fix__count", json!({ "to": "bob" }));
-    let rule = held(&daemon, &mut client, "fix__count", json!({ "to": "eve" }), "deny");
-    assert!(rule.ends_with("not fix/count with these arguments"), "{rule}");
+    let rule = held(
+        &daemon,
+        &mut client,
+        "fix__count",
+        json!({ "to": "eve" }),
+        "deny",
+    );
+    assert!(
+        rule.ends_with("not fix/count with these arguments"),
+        "{rule}"
+    );
     daemon.stop();
 }
 
@@ -252,7 +320,8 @@ fn a_label_about_no_tool_blocks_its_server_and_names_its_place() {
         (server["state"] == "blocked").then_some(server)
     });
     let reason = server["reason"].as_str().unwrap();
-    let place_in_file = "servers.fix.flow.private[0]: \"ecoh\" is no tool of this server; did you mean \"echo\"?";
+    let place_in_file =
+        "servers.fix.flow.private[0]: \"ecoh\" is no tool of this server; did you mean \"echo\"?";
     assert!(
         reason.contains("external-mcp.json:1:") && reason.contains(place_in_file),
         "{reason}"
@@ -269,7 +338,9 @@ fn an_agents_entry_binds_each_of_its_instances() {
     let coder = json!({ "command": "/bin/sh", "args": ["-c", stays, place.directory()], "stdin": "null",
         "events": "claude", "tools": { "fix": { "allow": ["*"] } }, "may": ["fix/count"] });
     let fix = place.fixture("fix", &[], labels());
-    place.registry_text(&json!({ "servers": { "fix": fix }, "agents": { "coder": coder } }).to_string());
+    place.registry_text(
+        &json!({ "servers": { "fix": fix }, "agents": { "coder": coder } }).to_string(),
+    );
     let daemon = place.start(&["--write"]);
     let spawned = daemon
         .legacy(LEGACY)
@@ -283,9 +354,15 @@ fn an_agents_entry_binds_each_of_its_instances() {
         agent.open(LEGACY);
         free(&mut agent, "fix__count", json!({}));
         let rule = held(&daemon, &mut agent, "fix__pid", json!({}), "deny");
-        assert_eq!(rule, "outside agents.coder.may: it may change fix/count, not fix/pid");
+        assert_eq!(
+            rule,
+            "outside agents.coder.may: it may change fix/count, not fix/pid"
+        );
         // A person's own command, of which agents have none.
-        let made = agent.ask("colibri/create-task", json!({ "title": "t", "may": ["*/*"] }));
+        let made = agent.ask(
+            "colibri/create-task",
+            json!({ "title": "t", "may": ["*/*"] }),
+        );
         assert_eq!(made["error"]["code"], -32601, "{made}");
     }
     daemon.stop();

@@ -22,7 +22,10 @@ fn tasks_and_agents_of_all_hosts_are_shown_and_the_road_to_them() {
     let heading = |text: &str| text.lines().next().unwrap_or_default().to_ascii_lowercase();
     let alone = said(&one, &["tasks"]);
     assert!(alone.contains("Update the mirror"), "{alone}");
-    assert!(!heading(&alone).contains("host"), "one host has no column: {alone}");
+    assert!(
+        !heading(&alone).contains("host"),
+        "one host has no column: {alone}"
+    );
     let there = joined(&two, &postgres, "two");
     let session = start(&one, &["w", "{\"do\":\"hang\"}"]);
     until(&one, &session, "the agent to work", |seen| {
@@ -38,19 +41,32 @@ fn tasks_and_agents_of_all_hosts_are_shown_and_the_road_to_them() {
         let tasks = said(&two, &["tasks"]);
         heading(&tasks).contains("host").then_some(tasks)
     });
-    let row = tasks.lines().find(|line| line.contains("Update the mirror")).unwrap();
+    let row = tasks
+        .lines()
+        .find(|line| line.contains("Update the mirror"))
+        .unwrap();
     assert!(row.contains(" one "), "{tasks}");
     // By its first digits, too.
-    for (command, id) in [("log", &session[..]), ("log", &session[..6]), ("stop", &session[..])] {
+    for (command, id) in [
+        ("log", &session[..]),
+        ("log", &session[..6]),
+        ("stop", &session[..]),
+    ] {
         let text = said(&two, &["agent", command, id]);
         let road = format!("runs on the host one: ssh one colibri-mcp agent {command} {session}");
         assert!(text.contains(&road), "{text}");
     }
     let panes = said(&two, &["--json", "glasspane"]);
     assert!(panes.contains("colibri.glasspane.snapshot.v1"), "{panes}");
-    assert!(!panes.contains(&session), "that form is of one host: {panes}");
+    assert!(
+        !panes.contains(&session),
+        "that form is of one host: {panes}"
+    );
     let panes = said(&two, &["glasspane", "--once"]);
-    let row = panes.lines().find(|line| line.contains(&session[..8])).unwrap();
+    let row = panes
+        .lines()
+        .find(|line| line.contains(&session[..8]))
+        .unwrap();
     assert!(panes.contains("HOST") && row.contains(" one "), "{panes}");
     let page = two.path("page.html");
     said(&two, &["glasspane", "--html", page.to_str().unwrap()]);

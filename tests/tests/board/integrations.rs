@@ -66,7 +66,12 @@ fn failed(answer: &Value) -> (String, String) {
     let result = &answer["result"];
     assert_eq!(result["isError"], true, "{answer}");
     let error = &result["structuredContent"]["error"];
-    let text = |key: &str| error[key].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+    let text = |key: &str| {
+        error[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned()
+    };
     (text("code"), text("message"))
 }
 
@@ -94,8 +99,14 @@ fn four_interfaces_are_asked_and_each_answer_is_recorded() {
         let (path, key) = match api {
             "anthropic" => ("/v1/messages", ("x-api-key", KEY.to_owned())),
             "openai-responses" => ("/v1/responses", ("authorization", format!("Bearer {KEY}"))),
-            "openai-chat" => ("/v1/chat/completions", ("authorization", format!("Bearer {KEY}"))),
-            _ => ("/v1beta/models/m:generateContent", ("x-goog-api-key", KEY.to_owned())),
+            "openai-chat" => (
+                "/v1/chat/completions",
+                ("authorization", format!("Bearer {KEY}")),
+            ),
+            _ => (
+                "/v1beta/models/m:generateContent",
+                ("x-goog-api-key", KEY.to_owned()),
+            ),
         };
         model.last(|request| {
             assert_eq!(request.line, format!("POST {path} HTTP/1.1"), "{api}");
@@ -175,7 +186,12 @@ fn what_fails_is_tried_again_as_the_contract_says_and_once_by_the_adapter() {
         ("500 Oops", "", "MODEL_FAILED", 3),
         ("529 Overloaded", "", "MODEL_FAILED", 3),
         ("429 Too Many Requests", "", "MODEL_BUSY", 3),
-        ("429 Too Many Requests", "Retry-After: 100000\r\n", "MODEL_BUSY", 1),
+        (
+            "429 Too Many Requests",
+            "Retry-After: 100000\r\n",
+            "MODEL_BUSY",
+            1,
+        ),
         ("400 Bad Request", "", "MODEL_REFUSED", 1),
         ("401 Unauthorized", "", "MODEL_DENIED", 1),
         ("302 Found", "Location: /elsewhere\r\n", "MODEL_REFUSED", 1),
@@ -214,21 +230,37 @@ fn what_fails_is_tried_again_as_the_contract_says_and_once_by_the_adapter() {
             assert!(message.contains("Bearer [key]"), "{message}");
         }
         let hints = [
-            ("/elsewhere", "it leads to /elsewhere, which is not followed"),
+            (
+                "/elsewhere",
+                "it leads to /elsewhere, which is not followed",
+            ),
             ("100000", "left alone for 100000 s"),
         ];
         for (sent, hint) in hints.iter().filter(|(sent, _)| head.contains(sent)) {
             assert!(message.contains(hint), "{sent}: {message}");
         }
         let records = place.trail();
-        let retries: Vec<&Value> = records.iter().filter(|record| record["kind"] == "retry").collect();
+        let retries: Vec<&Value> = records
+            .iter()
+            .filter(|record| record["kind"] == "retry")
+            .collect();
         assert_eq!(retries.len(), attempts - 1, "{status}");
-        assert!(retries.iter().all(|record| record["error_code"] == code), "{retries:?}");
+        assert!(
+            retries.iter().all(|record| record["error_code"] == code),
+            "{retries:?}"
+        );
         assert!(records.iter().all(|record| record["event"] != "model_call"));
         // The record has the adapter's code and class, whether the contract has it tried again or not.
         let is_transient = matches!(code, "MODEL_FAILED" | "MODEL_BUSY");
-        let class = if is_transient { "transient" } else { "permanent" };
-        let exit = records.iter().rfind(|record| record["kind"] == "exit").unwrap();
+        let class = if is_transient {
+            "transient"
+        } else {
+            "permanent"
+        };
+        let exit = records
+            .iter()
+            .rfind(|record| record["kind"] == "exit")
+            .unwrap();
         assert_eq!(
             (&exit["error_code"], &exit["error_class"]),
             (&json!(code), &json!(class)),
@@ -279,7 +311,9 @@ fn a_provider_that_is_none_is_no_answer() {
     let usage = r#""usage":{"prompt_tokens":1,"completion_tokens":1}"#;
     let of_length = |length: usize| {
         let content = "x".repeat(length);
-        format!(r#"{{"choices":[{{"finish_reason":"stop","message":{{"content":"{content}"}}}}],{usage}}}"#)
+        format!(
+            r#"{{"choices":[{{"finish_reason":"stop","message":{{"content":"{content}"}}}}],{usage}}}"#
+        )
     };
     // A byte over 1 MiB in all.
     let long = of_length((1 << 20) + 1 - of_length(0).len());
@@ -339,7 +373,8 @@ fn a_provider_that_wants_a_key_is_sent_none_where_the_entry_has_none_which_is_sa
         answer(stream, status, "", "")
     });
     let place = place_at(&port.url(""), "openai-chat", &[]);
-    let mut registry: Value = serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
+    let mut registry: Value =
+        serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
     registry["servers"]["model-api"]["env"] = json!({});
     place.registry(&registry["servers"]);
     let daemon = place.start(&[]);
@@ -373,7 +408,10 @@ fn a_key_that_is_short_is_taken_out_of_nothing() {
         place.secret("model", key);
         let daemon = place.start(&[]);
         let answer = complete(&mut daemon.quiet(LEGACY), &arguments("x"));
-        assert_eq!(answer["result"]["structuredContent"]["completion"], says, "{answer}");
+        assert_eq!(
+            answer["result"]["structuredContent"]["completion"], says,
+            "{answer}"
+        );
     }
 }
 
@@ -398,12 +436,18 @@ fn a_provider_of_an_authority_of_ones_own_is_believed_where_the_flag_names_it() 
     for (more, why) in [
         (vec!["--ca", &own], None),
         (vec![], Some("--ca")),
-        (vec!["--ca", &file("other.pem", Some(stranger.pem()))], Some("--ca")),
+        (
+            vec!["--ca", &file("other.pem", Some(stranger.pem()))],
+            Some("--ca"),
+        ),
         (
             vec!["--ca", &file("no.pem", Some("x".to_owned()))],
             Some("--ca: cannot use"),
         ),
-        (vec!["--ca", &file("none.pem", None)], Some("--ca: cannot use")),
+        (
+            vec!["--ca", &file("none.pem", None)],
+            Some("--ca: cannot use"),
+        ),
     ] {
         let place = place_at(&url, "openai-chat", &more);
         let daemon = place.start(&[]);
@@ -414,7 +458,10 @@ fn a_provider_of_an_authority_of_ones_own_is_believed_where_the_flag_names_it() 
         };
         let (code, message) = failed(&answer);
         assert_eq!(code, "INTEGRATION_UNAVAILABLE", "{message}");
-        assert!(message.contains(why) && !message.contains("\"ca\""), "{message}");
+        assert!(
+            message.contains(why) && !message.contains("\"ca\""),
+            "{message}"
+        );
     }
 }
 
@@ -427,17 +474,29 @@ fn connections_that_break_are_tried_again_and_none_is_told_as_such() {
     let place = place_at(&port.url(""), "anthropic", &[]);
     let daemon = place.start(&[]);
     let answer = complete(&mut daemon.quiet(LEGACY), &arguments("x"));
-    assert_eq!((&*failed(&answer).0, port.connections()), ("MODEL_FAILED", 3));
+    assert_eq!(
+        (&*failed(&answer).0, port.connections()),
+        ("MODEL_FAILED", 3)
+    );
     drop(daemon);
     // Nobody is there; and where it is, the command line does not allow.
     let model = ScriptedModel::new();
-    for (url, allowed) in [("http://127.0.0.1:1", "loopback"), (&*model.port.url(""), "link-local")] {
+    for (url, allowed) in [
+        ("http://127.0.0.1:1", "loopback"),
+        (&*model.port.url(""), "link-local"),
+    ] {
         let place = place_at(url, "anthropic", &["--allow-address", allowed]);
-        let mut registry: Value = serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
-        let args = registry["servers"]["model-api"]["args"].as_array_mut().unwrap();
+        let mut registry: Value =
+            serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
+        let args = registry["servers"]["model-api"]["args"]
+            .as_array_mut()
+            .unwrap();
         args.retain(|arg| arg != "loopback" || allowed == "loopback");
         if allowed != "loopback" {
-            let at = args.iter().position(|arg| arg == "--allow-address").unwrap();
+            let at = args
+                .iter()
+                .position(|arg| arg == "--allow-address")
+                .unwrap();
             args.remove(at);
         }
         place.registry(&registry["servers"]);
@@ -445,7 +504,11 @@ fn connections_that_break_are_tried_again_and_none_is_told_as_such() {
         let (code, message) = failed(&complete(&mut daemon.quiet(LEGACY), &arguments("x")));
         assert_eq!(code, "INTEGRATION_UNAVAILABLE");
         assert!(message.ends_with("; model not connected"), "{message}");
-        assert_eq!(message.contains("--allow-address"), allowed != "loopback", "{message}");
+        assert_eq!(
+            message.contains("--allow-address"),
+            allowed != "loopback",
+            "{message}"
+        );
     }
     assert_eq!(model.requests(), 0);
 }
@@ -453,7 +516,8 @@ fn connections_that_break_are_tried_again_and_none_is_told_as_such() {
 #[test]
 fn without_an_address_it_says_that_no_model_is_connected() {
     let place = place_at("http://h", "gemini", &[]);
-    let mut registry: Value = serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
+    let mut registry: Value =
+        serde_json::from_slice(&fs::read(place.path("external-mcp.json")).unwrap()).unwrap();
     registry["servers"]["model-api"]["args"] = json!(["integration", "model"]);
     place.registry(&registry["servers"]);
     let daemon = place.start(&[]);
@@ -463,7 +527,10 @@ fn without_an_address_it_says_that_no_model_is_connected() {
         (&structured["ok"], &structured["error"]["code"]),
         (&json!(false), &json!("INTEGRATION_UNAVAILABLE"))
     );
-    assert!(failed(&answer).1.ends_with("; model not connected"), "{answer}");
+    assert!(
+        failed(&answer).1.ends_with("; model not connected"),
+        "{answer}"
+    );
     assert!(deferred(&answer).is_some(), "{answer}");
 }
 
@@ -479,7 +546,8 @@ fn what_a_model_does_not_say_is_no_result_of_the_contract() {
         let counting = asked.clone();
         let port = Port::answering(move |_: &Request, stream: &mut TcpStream| {
             counting.fetch_add(1, Ordering::SeqCst);
-            let choice = json!({ "finish_reason": stop, "message": { "content": "nobody-says-so" } });
+            let choice =
+                json!({ "finish_reason": stop, "message": { "content": "nobody-says-so" } });
             let usage = json!({ "prompt_tokens": 1, "completion_tokens": 1 });
             let body = json!({ "model": model, "choices": [choice], "usage": usage });
             answer(stream, "200 OK", "", &body.to_string())
@@ -490,7 +558,12 @@ fn what_a_model_does_not_say_is_no_result_of_the_contract() {
         assert_eq!(code_of(&answer), Some("RESULT_REFUSED"), "{answer}");
         assert!(!answer.to_string().contains("nobody-says-so"), "{answer}");
         assert_eq!((asked.load(Ordering::SeqCst), deferred(&answer)), (1, None));
-        assert!(place.trail().iter().all(|record| record["event"] != "model_call"));
+        assert!(
+            place
+                .trail()
+                .iter()
+                .all(|record| record["event"] != "model_call")
+        );
     }
 }
 
@@ -513,11 +586,19 @@ fn what_is_given_up_is_left_to_a_person_and_what_is_refused_is_not() {
         json!({ "name": "colibri_get_task", "arguments": { "task": task } }),
     );
     let told = told["result"]["structuredContent"].to_string();
-    for said in ["Ask the model again", "MODEL_FAILED", "person", "\"queued\""] {
+    for said in [
+        "Ask the model again",
+        "MODEL_FAILED",
+        "person",
+        "\"queued\"",
+    ] {
         assert!(told.contains(said), "{said}: {told}");
     }
     // The same once more is that task; of another one there is another; and of what the provider refused there is none.
-    assert_eq!(deferred(&complete(&mut client, &arguments("y"))), Some(task));
+    assert_eq!(
+        deferred(&complete(&mut client, &arguments("y"))),
+        Some(task)
+    );
     // A key that the provider does not accept is for a person to mend.
     let mut third = arguments("x");
     third["task_id"] = json!("9");
@@ -530,10 +611,16 @@ fn what_is_given_up_is_left_to_a_person_and_what_is_refused_is_not() {
     *status.lock().unwrap() = "429 Too Many Requests";
     let second = complete(&mut client, &other);
     assert_eq!(failed(&second).0, "MODEL_BUSY");
-    assert!(deferred(&second).is_some_and(|second| second != task), "{second}");
+    assert!(
+        deferred(&second).is_some_and(|second| second != task),
+        "{second}"
+    );
     *status.lock().unwrap() = "400 Bad Request";
     let refused = complete(&mut client, &arguments("x"));
-    assert_eq!((&*failed(&refused).0, deferred(&refused)), ("MODEL_REFUSED", None));
+    assert_eq!(
+        (&*failed(&refused).0, deferred(&refused)),
+        ("MODEL_REFUSED", None)
+    );
     drop(daemon);
     place.assert_trail_is_sound();
 }
@@ -564,15 +651,32 @@ fn a_command_line_that_leads_nowhere_is_said() {
         (&["--proxy", "http://h:1"], "--url"),
         (&["--api", "x", "--url", "https://h"], "possible values"),
         (&["--api", "openai-chat", "--url", "https://h/v1"], "/v1"),
-        (&["--api", "openai-chat", "--url", "https://u:p@h"], "user or password"),
+        (
+            &["--api", "openai-chat", "--url", "https://u:p@h"],
+            "user or password",
+        ),
         (&["--api", "openai-chat", "--url", "https://h?x"], "query"),
         (&["--api", "openai-chat", "--url", "ftp://h"], "http"),
         (
-            &["--api", "openai-chat", "--url", "https://h", "--allow-address", "all"],
+            &[
+                "--api",
+                "openai-chat",
+                "--url",
+                "https://h",
+                "--allow-address",
+                "all",
+            ],
             "--allow-address",
         ),
         (
-            &["--api", "openai-chat", "--url", "https://h", "--proxy", "https://h"],
+            &[
+                "--api",
+                "openai-chat",
+                "--url",
+                "https://h",
+                "--proxy",
+                "https://h",
+            ],
             "--proxy",
         ),
         (
@@ -609,7 +713,11 @@ fn a_command_line_that_leads_nowhere_is_said() {
 /// So many answers of the adapter, started as it is, to these lines.
 fn said(place: &Place, lines: &[String], count: usize) -> Vec<Value> {
     let mut command = place.colibri_mcp(&["integration", "model"]);
-    let mut adapter = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut adapter = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut stdin = adapter.stdin.take().unwrap();
     for line in lines {
         writeln!(stdin, "{line}").unwrap();
@@ -631,7 +739,8 @@ fn the_adapter_answers_whatever_it_is_sent() {
     let request = |id: u64, method: &str, params: Value| {
         json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
     };
-    let meta = |version: &str| json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": version } });
+    let meta =
+        |version: &str| json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": version } });
     let lines = [
         "{".to_owned(),
         "x".repeat(17 << 20),
@@ -689,7 +798,13 @@ fn the_adapter_answers_whatever_it_is_sent() {
         json!(null),
     ];
     let calls = (1..).zip(&wrong);
-    let calls = calls.map(|(id, wrong)| request(id, "tools/call", json!({ "name": "complete", "arguments": wrong })));
+    let calls = calls.map(|(id, wrong)| {
+        request(
+            id,
+            "tools/call",
+            json!({ "name": "complete", "arguments": wrong }),
+        )
+    });
     for answer in said(&place, &calls.collect::<Vec<_>>(), wrong.len()) {
         assert_eq!(failed(&answer).0, "ARGUMENTS_INVALID", "{answer}");
     }
@@ -709,7 +824,14 @@ fn a_call_that_is_cancelled_ends_its_request() {
     });
     let place = Place::new();
     let url = port.url("");
-    let args = ["--api", "gemini", "--url", &url, "--allow-address", "loopback"];
+    let args = [
+        "--api",
+        "gemini",
+        "--url",
+        &url,
+        "--allow-address",
+        "loopback",
+    ];
     let call = |id: u64| {
         json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "complete", "arguments": arguments("x") } })
             .to_string()
@@ -725,17 +847,24 @@ fn a_call_that_is_cancelled_ends_its_request() {
     for id in [1, 2] {
         writeln!(stdin, "{}", call(id)).unwrap();
     }
-    wait_for("both requests", || (asked.load(Ordering::SeqCst) == 2).then_some(()));
+    wait_for("both requests", || {
+        (asked.load(Ordering::SeqCst) == 2).then_some(())
+    });
     writeln!(
         stdin,
         r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":1}}}}"#
     )
     .unwrap();
-    wait_for("the end of one", || (ended.load(Ordering::SeqCst) == 1).then_some(()));
+    wait_for("the end of one", || {
+        (ended.load(Ordering::SeqCst) == 1).then_some(())
+    });
     // The other goes on, until nobody is there who would hear of it.
     drop(stdin);
     let output = adapter.wait_with_output().unwrap();
-    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert!(
+        output.status.success() && output.stdout.is_empty(),
+        "{output:?}"
+    );
     wait_for("the end of the other", || {
         (ended.load(Ordering::SeqCst) == 2).then_some(())
     });

@@ -34,7 +34,12 @@ fn place_of(model: &ScriptedModel, api: &str, more: Value, budget: Value) -> Pla
 }
 
 impl<'a> Running<'a> {
-    fn start(model: &'a ScriptedModel, place: &'a Place, daemon: &Daemon<'_>, api: &'static str) -> Running<'a> {
+    fn start(
+        model: &'a ScriptedModel,
+        place: &'a Place,
+        daemon: &Daemon<'_>,
+        api: &'static str,
+    ) -> Running<'a> {
         let mut operator = daemon.legacy(colibri_tests::LEGACY);
         let answer = operator.ask("colibri/spawn-agent", json!({ "agent": "coder" }));
         let session = answer["result"]["instance"]["id"]
@@ -48,12 +53,17 @@ impl<'a> Running<'a> {
             session,
             api,
         };
-        wait_for("the model's socket", || running.socket().exists().then_some(()));
+        wait_for("the model's socket", || {
+            running.socket().exists().then_some(())
+        });
         running
     }
 
     fn socket(&self) -> PathBuf {
-        self.place.path("doors").join(&self.session).join("model.sock")
+        self.place
+            .path("doors")
+            .join(&self.session)
+            .join("model.sock")
     }
 
     /// Sends bytes, and reads until the other side closes or the answer is whole.
@@ -108,21 +118,33 @@ impl<'a> Running<'a> {
             .iter()
             .find(|instance| instance["id"] == self.session.as_str())
             .unwrap();
-        (own["tokens_in"].as_u64().unwrap(), own["tokens_out"].as_u64().unwrap())
+        (
+            own["tokens_in"].as_u64().unwrap(),
+            own["tokens_out"].as_u64().unwrap(),
+        )
     }
 
     /// What the trail says of this.
     fn events(&self, event: &str) -> Vec<Value> {
         let records = records_in(&self.place.path("state").join("trail"));
-        let events = records.into_iter().filter(|record| record.rec["event"] == event);
+        let events = records
+            .into_iter()
+            .filter(|record| record.rec["event"] == event);
         events.map(|record| record.rec["details"].clone()).collect()
     }
 
     /// That a request is refused before anything goes out, with these words.
     fn refused(&self, status: u16, words: &str, answer: &Answer, before: usize) {
         assert_eq!(answer.status, status, "{} {answer:?}", self.api);
-        assert!(answer.message().contains(words), "{} {words:?} {answer:?}", self.api);
-        assert!(answer.message().contains("Colibri's model relay"), "{answer:?}");
+        assert!(
+            answer.message().contains(words),
+            "{} {words:?} {answer:?}",
+            self.api
+        );
+        assert!(
+            answer.message().contains("Colibri's model relay"),
+            "{answer:?}"
+        );
         assert_eq!(
             self.model.requests(),
             before,
@@ -188,7 +210,10 @@ impl Answer {
 
     fn message(&self) -> String {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
-        body["error"]["message"].as_str().unwrap_or_default().to_owned()
+        body["error"]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 }
 
@@ -240,9 +265,10 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
         let counted = model.counted();
         assert_eq!(agent.tokens(), (counted.read, counted.written), "{api}");
         wait_for("the same in the ledger", || {
-            let told = agent
-                .operator
-                .ask("colibri/costs", json!({ "by": ["agent", "person", "server"] }));
+            let told = agent.operator.ask(
+                "colibri/costs",
+                json!({ "by": ["agent", "person", "server"] }),
+            );
             let rows = told["result"]["rows"].as_array()?;
             let row = rows
                 .iter()
@@ -258,16 +284,23 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
         );
         // What costs nothing.
         let (target, body) = match api {
-            "anthropic" => ("/v1/messages/count_tokens", Some(body(api, false, json!({})))),
+            "anthropic" => (
+                "/v1/messages/count_tokens",
+                Some(body(api, false, json!({}))),
+            ),
             "gemini" => {
                 let contents = body(api, false, json!({}))["contents"].take();
-                ("/v1beta/models/m:countTokens", Some(json!({ "contents": contents })))
+                (
+                    "/v1beta/models/m:countTokens",
+                    Some(json!({ "contents": contents })),
+                )
             }
             _ => ("/v1/models", None),
         };
         let answer = match body {
             Some(body) => agent.send("POST", target, "", &body.to_string()),
-            None => agent.raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+            None => agent
+                .raw(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
         };
         assert_eq!(answer.status, 200, "{answer:?}");
         assert_eq!(agent.tokens(), (counted.read, counted.written), "{api}");
@@ -277,17 +310,27 @@ fn tokens_are_those_that_the_model_counts_in_four_interfaces() {
 
 /// Money is what the prices say of tokens, cached ones apart; a wrong file costs no tokens.
 fn costs_by_model(place: &Place, api: &str, counted: Counted) {
-    let name = if api == "gemini" { "gemini-2.5-pro" } else { "m" };
+    let name = if api == "gemini" {
+        "gemini-2.5-pro"
+    } else {
+        "m"
+    };
     let run = |args: &[&str]| {
         let output = place
             .colibri_mcp(&[&["costs", "--by", "model"], args].concat())
             .output()
             .unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
     };
     let row = |text: &str| {
-        let row = text.lines().find(|line| line.starts_with(&format!("{name} ")));
+        let row = text
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")));
         let cells = row.unwrap_or_else(|| panic!("{text}")).split_whitespace();
         cells.map(str::to_owned).collect::<Vec<_>>()
     };
@@ -310,7 +353,11 @@ fn costs_by_model(place: &Place, api: &str, counted: Counted) {
     // Ten-thousandths, rounded.
     let parts = (amount + 50) / 100;
     let money = format!("{}.{:04}", parts / 10_000, parts % 10_000);
-    assert_eq!((status, &row(&text)[8..]), (Some(0), &[money.clone()][..]), "{text}");
+    assert_eq!(
+        (status, &row(&text)[8..]),
+        (Some(0), &[money.clone()][..]),
+        "{text}"
+    );
     assert!(
         text.contains(&format!("{money} EUR by the prices of 2026-11-01")),
         "{text}"
@@ -325,19 +372,34 @@ fn costs_by_model(place: &Place, api: &str, counted: Counted) {
     // The model has no price: nothing is guessed.
     fs::write(&prices, list.replace("NAME", "other-*")).unwrap();
     let (status, text, _) = run(&[]);
-    assert_eq!((status, &row(&text)[8..]), (Some(0), &["-".to_owned()][..]), "{text}");
+    assert_eq!(
+        (status, &row(&text)[8..]),
+        (Some(0), &["-".to_owned()][..]),
+        "{text}"
+    );
     assert!(
-        text.contains(&format!("in no sum of money: {} tokens: {name}", read + written)),
+        text.contains(&format!(
+            "in no sum of money: {} tokens: {name}",
+            read + written
+        )),
         "{text}"
     );
     // What is wrong is said with its place, and the tokens are shown all the same.
     fs::write(&prices, list.replace("100,", "cheap,")).unwrap();
     let (status, text, error) = run(&[]);
-    assert_eq!((status, &row(&text)[4..]), (Some(65), &tokens[..]), "{text}");
+    assert_eq!(
+        (status, &row(&text)[4..]),
+        (Some(65), &tokens[..]),
+        "{text}"
+    );
     assert!(error.contains("prices.json:2:59: "), "{error}");
     fs::remove_file(&prices).unwrap();
     let (status, text, error) = run(&["--prices", &prices.display().to_string()]);
-    assert_eq!((status, &row(&text)[4..]), (Some(65), &tokens[..]), "{text}");
+    assert_eq!(
+        (status, &row(&text)[4..]),
+        (Some(65), &tokens[..]),
+        "{text}"
+    );
     assert!(error.contains("there is no such file"), "{error}");
 }
 
@@ -367,7 +429,10 @@ fn a_stream_that_breaks_off_costs_what_was_reserved() {
             );
             assert_eq!(written, 1000);
             let counted = model.counted();
-            assert!(counted.read + counted.written <= read + written, "{api} {kept}");
+            assert!(
+                counted.read + counted.written <= read + written,
+                "{api} {kept}"
+            );
             daemon.stop();
         }
     }
@@ -398,7 +463,10 @@ fn a_chat_without_a_usage_costs_what_was_reserved_and_usage_is_asked_for() {
             plain.replacen('{', r#"{"stream_options": {"include_usage":true} ,"#, 1),
         ),
     ] {
-        assert_eq!(agent.send("POST", "/v1/chat/completions", "", &sent).status, 200);
+        assert_eq!(
+            agent.send("POST", "/v1/chat/completions", "", &sent).status,
+            200
+        );
         assert_eq!(model.last(|request| request.text.clone()), passed);
     }
     let before = model.requests();
@@ -407,7 +475,10 @@ fn a_chat_without_a_usage_costs_what_was_reserved_and_usage_is_asked_for() {
     agent.refused(403, "include_usage", &answer, before);
     let before = agent.tokens();
     model.fault(Fault::Uncounted);
-    assert_eq!(agent.send("POST", "/v1/chat/completions", "", plain).status, 200);
+    assert_eq!(
+        agent.send("POST", "/v1/chat/completions", "", plain).status,
+        200
+    );
     assert_eq!(agent.tokens().1 - before.1, 77);
     daemon.stop();
 }
@@ -424,7 +495,10 @@ fn a_spent_budget_is_answered_429_and_requests_at_a_time_do_not_overrun_it() {
         let asked: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| agent.ask(true, json!({})).status))
             .collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect()
+        asked
+            .into_iter()
+            .map(|asked| asked.join().unwrap())
+            .collect()
     });
     assert_eq!(
         statuses.iter().filter(|status| **status == 200).count(),
@@ -457,7 +531,9 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
     let agent = Running::start(&model, &place, &daemon, "anthropic");
     let good = body("anthropic", false, json!({})).to_string();
     let length = good.len();
-    let with = |line: &str, fields: &str, body: &str| agent.raw(format!("{line}\r\n{fields}\r\n{body}").as_bytes());
+    let with = |line: &str, fields: &str, body: &str| {
+        agent.raw(format!("{line}\r\n{fields}\r\n{body}").as_bytes())
+    };
     let fields = |host: &str, more: &str| {
         format!(
             "Host: {host}\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: {length}\r\n{more}"
@@ -483,23 +559,77 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
             403,
             "a path",
         ),
-        ("POST //evil.example/v1/messages HTTP/1.1", "localhost", "", 404, "path"),
-        ("CONNECT evil.example:443 HTTP/1.1", "localhost", "", 403, "a path"),
+        (
+            "POST //evil.example/v1/messages HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
+        (
+            "CONNECT evil.example:443 HTTP/1.1",
+            "localhost",
+            "",
+            403,
+            "a path",
+        ),
         // Other paths.
         ("POST /v1/files HTTP/1.1", "localhost", "", 404, "path"),
         ("POST /v1/messages/ HTTP/1.1", "localhost", "", 404, "path"),
-        ("POST /v1/messages/../files HTTP/1.1", "localhost", "", 404, "path"),
-        ("POST /v1/messages%2f..%2ffiles HTTP/1.1", "localhost", "", 404, "path"),
+        (
+            "POST /v1/messages/../files HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
+        (
+            "POST /v1/messages%2f..%2ffiles HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
         ("POST /V1/MESSAGES HTTP/1.1", "localhost", "", 404, "path"),
-        ("GET /v1/models/..%2f..%2fadmin HTTP/1.1", "localhost", "", 404, "path"),
+        (
+            "GET /v1/models/..%2f..%2fadmin HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
         ("POST /v1/complete HTTP/1.1", "localhost", "", 404, "path"),
-        ("GET /v1/files/x/content HTTP/1.1", "localhost", "", 404, "path"),
-        ("POST /v1/messages/batches HTTP/1.1", "localhost", "", 404, "path"),
+        (
+            "GET /v1/files/x/content HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
+        (
+            "POST /v1/messages/batches HTTP/1.1",
+            "localhost",
+            "",
+            404,
+            "path",
+        ),
         // Other methods.
-        ("DELETE /v1/messages HTTP/1.1", "localhost", "", 405, "method"),
+        (
+            "DELETE /v1/messages HTTP/1.1",
+            "localhost",
+            "",
+            405,
+            "method",
+        ),
         ("GET /v1/messages HTTP/1.1", "localhost", "", 405, "method"),
         ("POST /v1/models HTTP/1.1", "localhost", "", 405, "method"),
-        ("TRACE /v1/messages HTTP/1.1", "localhost", "", 405, "method"),
+        (
+            "TRACE /v1/messages HTTP/1.1",
+            "localhost",
+            "",
+            405,
+            "method",
+        ),
         // Other parameters.
         (
             "POST /v1/messages?url=http://evil.example HTTP/1.1",
@@ -515,10 +645,22 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
             403,
             "twice",
         ),
-        ("POST /v1/messages?beta=false HTTP/1.1", "localhost", "", 403, "beta"),
+        (
+            "POST /v1/messages?beta=false HTTP/1.1",
+            "localhost",
+            "",
+            403,
+            "beta",
+        ),
         // Another protocol.
         (post, "localhost", "Upgrade: websocket\r\n", 400, "Upgrade"),
-        (post, "localhost", "Content-Encoding: gzip\r\n", 415, "Content-Encoding"),
+        (
+            post,
+            "localhost",
+            "Content-Encoding: gzip\r\n",
+            415,
+            "Content-Encoding",
+        ),
         (post, "localhost", "Content-Length: 5\r\n", 400, "twice"),
         (
             post,
@@ -534,7 +676,13 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
             400,
             "chunked",
         ),
-        (post, "localhost", "X-A: a\nX-B: b\r\n", 400, "control character"),
+        (
+            post,
+            "localhost",
+            "X-A: a\nX-B: b\r\n",
+            400,
+            "control character",
+        ),
         (post, "localhost", "X-A: a\r\n folded\r\n", 400, "next line"),
         (post, "localhost", "Host: evil.example\r\n", 400, "twice"),
         ("POST /v1/messages HTTP/1.0", "localhost", "", 400, "1.1"),
@@ -550,8 +698,14 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
         &format!("{good}POST /v1/files HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     );
     agent.refused(400, "one request at a time", &answer, 0);
-    let chunked = "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
-    agent.refused(411, "Content-Length", &with(post, chunked, "2\r\n{}\r\n0\r\n\r\n"), 0);
+    let chunked =
+        "Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n";
+    agent.refused(
+        411,
+        "Content-Length",
+        &with(post, chunked, "2\r\n{}\r\n0\r\n\r\n"),
+        0,
+    );
     let huge = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 33554433\r\n";
     agent.refused(413, "32 MiB", &with(post, huge, ""), 0);
     let long = format!("Host: localhost\r\nX: {}\r\n", "x".repeat(40_000));
@@ -566,8 +720,7 @@ fn no_other_host_path_or_method_and_no_second_request_in_one() {
 
 #[test]
 fn what_has_the_provider_do_more_than_answer_is_refused() {
-    let image =
-        |source: Value| json!({ "messages": [{ "role": "user", "content": [{ "type": "image", "source": source }] }] });
+    let image = |source: Value| json!({ "messages": [{ "role": "user", "content": [{ "type": "image", "source": source }] }] });
     let chat = |part: Value| json!({ "messages": [{ "role": "user", "content": [part] }] });
     let item = |item: Value| json!({ "input": [item] });
     let part = |part: Value| json!({ "contents": [{ "role": "user", "parts": [part] }] });
@@ -576,12 +729,16 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "anthropic",
             "web-search",
-            vec![tool(json!({ "type": "web_search_20250305", "name": "web_search" }))],
+            vec![tool(
+                json!({ "type": "web_search_20250305", "name": "web_search" }),
+            )],
         ),
         (
             "anthropic",
             "web-fetch",
-            vec![tool(json!({ "type": "web_fetch_20250910", "name": "web_fetch" }))],
+            vec![tool(
+                json!({ "type": "web_fetch_20250910", "name": "web_fetch" }),
+            )],
         ),
         (
             "anthropic",
@@ -602,7 +759,9 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "anthropic",
             "urls",
-            vec![image(json!({ "type": "url", "url": "https://evil.example/?secret" }))],
+            vec![image(
+                json!({ "type": "url", "url": "https://evil.example/?secret" }),
+            )],
         ),
         (
             "anthropic",
@@ -643,14 +802,18 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "openai-responses",
             "remote-mcp",
-            vec![tool(json!({ "type": "mcp", "server_url": "https://evil.example" }))],
+            vec![tool(
+                json!({ "type": "mcp", "server_url": "https://evil.example" }),
+            )],
         ),
         (
             "openai-responses",
             "files",
             vec![
                 tool(json!({ "type": "file_search", "vector_store_ids": ["v"] })),
-                item(json!({ "role": "user", "content": [{ "type": "input_file", "file_id": "f" }] })),
+                item(
+                    json!({ "role": "user", "content": [{ "type": "input_file", "file_id": "f" }] }),
+                ),
             ],
         ),
         (
@@ -683,13 +846,18 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "openai-responses",
             "does not know",
-            vec![tool(json!({ "type": "teleport" })), json!({ "plugins": [] })],
+            vec![
+                tool(json!({ "type": "teleport" })),
+                json!({ "plugins": [] }),
+            ],
         ),
         (
             "openai-chat",
             "urls",
             vec![
-                chat(json!({ "type": "image_url", "image_url": { "url": "https://evil.example" } })),
+                chat(
+                    json!({ "type": "image_url", "image_url": { "url": "https://evil.example" } }),
+                ),
                 chat(json!({ "type": "image_url", "image_url": "//evil.example" })),
                 chat(json!({ "type": "file", "file": { "file_data": "https://evil.example" } })),
             ],
@@ -712,7 +880,9 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "openai-chat",
             "remote-mcp",
-            vec![tool(json!({ "type": "mcp", "server_url": "https://evil.example" }))],
+            vec![tool(
+                json!({ "type": "mcp", "server_url": "https://evil.example" }),
+            )],
         ),
         (
             "openai-chat",
@@ -736,9 +906,16 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "gemini",
             "web-fetch",
-            vec![tool(json!({ "urlContext": {} })), tool(json!({ "url_context": {} }))],
+            vec![
+                tool(json!({ "urlContext": {} })),
+                tool(json!({ "url_context": {} })),
+            ],
         ),
-        ("gemini", "code-execution", vec![tool(json!({ "codeExecution": {} }))]),
+        (
+            "gemini",
+            "code-execution",
+            vec![tool(json!({ "codeExecution": {} }))],
+        ),
         (
             "gemini",
             "urls",
@@ -758,7 +935,10 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         (
             "gemini",
             "does not know",
-            vec![tool(json!({ "parallelAiSearch": {} })), part(json!({ "teleport": {} }))],
+            vec![
+                tool(json!({ "parallelAiSearch": {} })),
+                part(json!({ "teleport": {} })),
+            ],
         ),
     ];
     for api in APIS {
@@ -778,7 +958,11 @@ fn what_has_the_provider_do_more_than_answer_is_refused() {
         for body in [
             twice(&format!("\"{first}\"")),
             twice(&format!("\"{}\"", first.to_uppercase())),
-            twice(&format!("\"\\u{:04x}{}\"", first.as_bytes()[0], &first[1..])),
+            twice(&format!(
+                "\"\\u{:04x}{}\"",
+                first.as_bytes()[0],
+                &first[1..]
+            )),
             good.clone() + "{}",
             good[1..].to_owned(),
             format!("[{good}]"),
@@ -825,19 +1009,28 @@ fn keys_go_in_neither_direction() {
         Anthropic-Beta: files-api-2025-04-14, interleaved-thinking-2025-05-14,mcp-client-2025-04-04\r\n";
     let asked = body("anthropic", false, json!({})).to_string();
     let answer = agent.send("POST", "/v1/messages", fields, &asked);
-    assert_eq!((answer.status, answer.head.contains("request-id: req_1")), (200, true));
+    assert_eq!(
+        (answer.status, answer.head.contains("request-id: req_1")),
+        (200, true)
+    );
     for dropped in ["set-cookie", "alt-svc"] {
         assert!(!answer.head.contains(dropped), "{}", answer.head);
     }
     model.last(|request| {
         assert!(
-            request.fields.iter().all(|(_, value)| !value.contains("mine")),
+            request
+                .fields
+                .iter()
+                .all(|(_, value)| !value.contains("mine")),
             "{request:?}"
         );
         assert_eq!(request.field("x-api-key"), Some(KEY));
         assert_eq!(request.field("accept-encoding"), Some("identity"));
         assert_eq!(request.field("anthropic-version"), Some("2023-06-01"));
-        assert_eq!(request.field("anthropic-beta"), Some("interleaved-thinking-2025-05-14"));
+        assert_eq!(
+            request.field("anthropic-beta"),
+            Some("interleaved-thinking-2025-05-14")
+        );
         assert!(request.field("te").is_none() && request.field("connection").is_none());
         assert_eq!(request.text, asked);
     });
@@ -846,13 +1039,20 @@ fn keys_go_in_neither_direction() {
     let answer = agent.send("POST", "/v1/messages", fields, &asked);
     let shown = format!("{}\n{}", answer.head, answer.body);
     assert!(answer.status == 400 && shown.contains("******"), "{shown}");
-    assert!(!shown.to_lowercase().contains(&KEY.to_lowercase()), "{shown}");
+    assert!(
+        !shown.to_lowercase().contains(&KEY.to_lowercase()),
+        "{shown}"
+    );
     // Nor does the trail or the log.
     daemon.stop();
     for record in records_in(&place.path("state").join("trail")) {
         assert!(!record.rec.to_string().contains(KEY));
     }
-    assert!(!std::fs::read_to_string(place.path("log")).unwrap().contains(KEY));
+    assert!(
+        !std::fs::read_to_string(place.path("log"))
+            .unwrap()
+            .contains(KEY)
+    );
 }
 
 #[test]
@@ -869,7 +1069,11 @@ fn a_model_that_misbehaves_is_refused_or_cut_off() {
         model.fault(fault);
         let (before, asked) = (agent.tokens().1, model.requests());
         let answer = agent.ask(true, json!({}));
-        assert_eq!((answer.status, model.requests()), (502, asked + 1), "{answer:?}");
+        assert_eq!(
+            (answer.status, model.requests()),
+            (502, asked + 1),
+            "{answer:?}"
+        );
         assert!(answer.message().contains(words), "{answer:?}");
         assert_eq!(agent.tokens().1 - before, cost, "{fault:?}");
     }
@@ -877,7 +1081,10 @@ fn a_model_that_misbehaves_is_refused_or_cut_off() {
     model.fault(Fault::Busy);
     let before = agent.tokens();
     let answer = agent.ask(true, json!({}));
-    assert_eq!((answer.status, answer.body.as_str()), (429, "{\"error\":\"busy\"}"));
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (429, "{\"error\":\"busy\"}")
+    );
     assert!(answer.head.contains("retry-after: 7"));
     assert_eq!(agent.tokens(), before);
     // An answer without an end is one who asks may leave, and costs what was reserved.
@@ -909,13 +1116,16 @@ fn a_connection_serves_one_request_after_the_other_and_there_are_not_too_many() 
         "POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{asked}",
         asked.len()
     );
-    let mut connection = colibri_tests::http::Http::over(UnixStream::connect(agent.socket()).unwrap());
+    let mut connection =
+        colibri_tests::http::Http::over(UnixStream::connect(agent.socket()).unwrap());
     for _ in 0..3 {
         assert!(connection.send(request.as_bytes()));
         assert_eq!(connection.response().status, 200);
     }
     assert_eq!((model.requests(), model.port.connections()), (3, 1));
-    let mut open: Vec<UnixStream> = (0..30).map(|_| UnixStream::connect(agent.socket()).unwrap()).collect();
+    let mut open: Vec<UnixStream> = (0..30)
+        .map(|_| UnixStream::connect(agent.socket()).unwrap())
+        .collect();
     let closed = open.iter_mut().skip(15).filter(|stream| {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         matches!((&**stream).read(&mut [0]), Ok(0) | Err(_))
@@ -1026,18 +1236,29 @@ fn nothing_goes_out_that_cannot_be_recorded() {
     let request = agent.events("model-request").pop().unwrap();
     let sent = body("gemini", true, json!({})).to_string();
     assert_eq!(request["sha256"], colibri_registry::sha256_hex(&sent));
-    assert_eq!((&request["length"], &request["n"]), (&json!(sent.len()), &json!(1)));
+    assert_eq!(
+        (&request["length"], &request["n"]),
+        (&json!(sent.len()), &json!(1))
+    );
     assert_eq!(
         (&request["agent"], &request["api"]),
         (&json!("coder"), &json!("gemini"))
     );
-    assert_eq!(request["path"], "/v1beta/models/gemini-2.5-pro:streamGenerateContent");
+    assert_eq!(
+        request["path"],
+        "/v1beta/models/gemini-2.5-pro:streamGenerateContent"
+    );
     assert_eq!(request["session"], agent.session.as_str());
     // Without its directory there is no trail.
-    let (trail, away) = (place.path("state").join("trail"), place.path("state").join("away"));
+    let (trail, away) = (
+        place.path("state").join("trail"),
+        place.path("state").join("away"),
+    );
     std::fs::rename(&trail, &away).unwrap();
     // That it is gone is seen after a moment.
-    wait_for("a refusal", || (agent.ask(true, json!({})).status == 503).then_some(()));
+    wait_for("a refusal", || {
+        (agent.ask(true, json!({})).status == 503).then_some(())
+    });
     let before = model.requests();
     agent.refused(503, "recorded", &agent.ask(true, json!({})), before);
     std::fs::rename(&away, &trail).unwrap();
@@ -1056,9 +1277,13 @@ fn an_instance_that_ends_takes_its_relay_along() {
     let mut idle = UnixStream::connect(agent.socket()).unwrap();
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
     let session = agent.session.clone();
-    agent.operator.ask("colibri/stop-agent", json!({ "id": session }));
+    agent
+        .operator
+        .ask("colibri/stop-agent", json!({ "id": session }));
     assert!(matches!(idle.read(&mut [0]), Ok(0) | Err(_)));
-    wait_for("the socket to go", || (!agent.socket().exists()).then_some(()));
+    wait_for("the socket to go", || {
+        (!agent.socket().exists()).then_some(())
+    });
     daemon.stop();
 }
 
@@ -1077,8 +1302,19 @@ fn a_program_behind_the_forwarder_reaches_its_model() {
     let door = |script: &str| {
         let mut command = std::process::Command::new(program("colibri-mcp"));
         command
-            .args(["door", "--listen", "127.0.0.1:0", "--", "/bin/bash", "-c", script])
-            .env("COLIBRI_MCP_SOCKET", agent.socket().with_file_name("colibri.sock"))
+            .args([
+                "door",
+                "--listen",
+                "127.0.0.1:0",
+                "--",
+                "/bin/bash",
+                "-c",
+                script,
+            ])
+            .env(
+                "COLIBRI_MCP_SOCKET",
+                agent.socket().with_file_name("colibri.sock"),
+            )
             .env("GOOGLE_GEMINI_BASE_URL", "mine")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -1093,7 +1329,10 @@ fn a_program_behind_the_forwarder_reaches_its_model() {
         "{said} {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(said.contains("200 OK") && said.contains("input_tokens"), "{said}");
+    assert!(
+        said.contains("200 OK") && said.contains("input_tokens"),
+        "{said}"
+    );
     let last = said.lines().last().unwrap();
     assert!(
         last.starts_with("http://127.0.0.1:") && last.ends_with("/v1 mine"),
@@ -1103,7 +1342,12 @@ fn a_program_behind_the_forwarder_reaches_its_model() {
     let mut child = door("trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done")
         .spawn()
         .unwrap();
-    child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    child
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut [0; 6])
+        .unwrap();
     nix::sys::signal::kill(
         nix::unistd::Pid::from_raw(child.id() as i32),
         nix::sys::signal::Signal::SIGTERM,
@@ -1130,7 +1374,9 @@ fn a_program_behind_the_forwarder_reaches_its_model() {
             .unwrap()
     };
     assert_eq!(
-        run(&["door", "--listen", "0.0.0.0:0", "--", "true"]).status.code(),
+        run(&["door", "--listen", "0.0.0.0:0", "--", "true"])
+            .status
+            .code(),
         Some(64)
     );
     assert_eq!(

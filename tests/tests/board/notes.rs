@@ -45,7 +45,10 @@ struct Trees {
 
 impl Trees {
     fn new() -> Trees {
-        let top = tempfile::Builder::new().prefix("colibri-notes-").tempdir().unwrap();
+        let top = tempfile::Builder::new()
+            .prefix("colibri-notes-")
+            .tempdir()
+            .unwrap();
         let trees = Trees {
             top: top.path().canonicalize().unwrap(),
             _top: top,
@@ -68,8 +71,14 @@ impl Trees {
     }
 
     fn args(&self) -> [String; 4] {
-        let [repository, mirror] = [self.repository(), self.top.join("mirror")].map(|path| path.display().to_string());
-        ["--repository".to_owned(), repository, "--mirror".to_owned(), mirror]
+        let [repository, mirror] =
+            [self.repository(), self.top.join("mirror")].map(|path| path.display().to_string());
+        [
+            "--repository".to_owned(),
+            repository,
+            "--mirror".to_owned(),
+            mirror,
+        ]
     }
 
     fn adapter(&self) -> Adapter {
@@ -79,7 +88,10 @@ impl Trees {
     /// That the mirror has what `docs/` has, and nothing else but its mark.
     fn assert_equal(&self) {
         let mut mirrored = contents(&self.mirror(""));
-        assert!(mirrored.remove(OsStr::new(".colibri-mirror")).is_some(), "the mark");
+        assert!(
+            mirrored.remove(OsStr::new(".colibri-mirror")).is_some(),
+            "the mark"
+        );
         let docs = contents(&self.docs(""));
         assert!(
             docs == mirrored,
@@ -128,10 +140,19 @@ fn digest(top: &Path) -> String {
         let about = path.symlink_metadata().unwrap();
         let content = match about.file_type() {
             kind if kind.is_file() => Sha256::digest(fs::read(path).unwrap()).to_vec(),
-            kind if kind.is_symlink() => fs::read_link(path).unwrap().into_os_string().as_bytes().to_vec(),
+            kind if kind.is_symlink() => fs::read_link(path)
+                .unwrap()
+                .into_os_string()
+                .as_bytes()
+                .to_vec(),
             _ => Vec::new(),
         };
-        let times = (about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec());
+        let times = (
+            about.mtime(),
+            about.mtime_nsec(),
+            about.ctime(),
+            about.ctime_nsec(),
+        );
         let facts = (
             about.ino(),
             about.mode(),
@@ -157,8 +178,15 @@ struct Adapter {
 
 impl Adapter {
     fn start(mut command: Command, args: &[String]) -> Adapter {
-        command.args(["integration", "notes"]).args(args).env_clear();
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        command
+            .args(["integration", "notes"])
+            .args(args)
+            .env_clear();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         Adapter {
             stdin: child.stdin.take(),
             lines: BufReader::new(child.stdout.take().unwrap()).lines(),
@@ -170,7 +198,8 @@ impl Adapter {
     fn send(&mut self, arguments: &Value) {
         self.id += 1;
         let params = json!({ "name": "notes_sync", "arguments": arguments });
-        let request = json!({ "jsonrpc": "2.0", "id": self.id, "method": "tools/call", "params": params });
+        let request =
+            json!({ "jsonrpc": "2.0", "id": self.id, "method": "tools/call", "params": params });
         writeln!(self.stdin.as_mut().unwrap(), "{request}").unwrap();
     }
 
@@ -208,7 +237,12 @@ fn asked(strategy: &str) -> Value {
 fn failure(result: &Value) -> (String, String) {
     assert_eq!(result["isError"], true, "{result}");
     let error = &result["structuredContent"]["error"];
-    let text = |key: &str| error[key].as_str().unwrap_or_else(|| panic!("{result}")).to_owned();
+    let text = |key: &str| {
+        error[key]
+            .as_str()
+            .unwrap_or_else(|| panic!("{result}"))
+            .to_owned()
+    };
     assert!(text("message").len() <= 512, "{result}");
     (text("code"), text("message"))
 }
@@ -241,7 +275,11 @@ fn place_at(trees: &Trees, mirror: &str, waits: &Value) -> Place {
     let path = place.path("contract.json");
     fs::write(&path, contract.to_string()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    let args = [&["integration".to_owned(), "notes".to_owned()][..], &trees.args()].concat();
+    let args = [
+        &["integration".to_owned(), "notes".to_owned()][..],
+        &trees.args(),
+    ]
+    .concat();
     let entry = json!({ "command": program("colibri-mcp"), "args": args, "contract": path, "timeout_ms": 600_000 });
     place.registry(&json!({ "notes": entry }));
     place
@@ -268,7 +306,10 @@ fn ten_thousand(trees: &Trees) {
         let size = (index * 37) % 700 + if index % 500 == 0 { 64 * 1024 } else { 0 };
         put(trees.docs(path), format!("{index:06} ").repeat(size / 7));
     }
-    put(trees.repository().join(".git/config"), "[remote \"origin\"]\n");
+    put(
+        trees.repository().join(".git/config"),
+        "[remote \"origin\"]\n",
+    );
     put(trees.repository().join("src/main.rs"), "fn main() {}\n");
 }
 
@@ -280,7 +321,10 @@ fn ten_thousand_files_go_one_way() {
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let before = digest(&trees.repository());
-    let dry = synced(&mut client, json!({ "strategy": "mirror", "dry_run": true }));
+    let dry = synced(
+        &mut client,
+        json!({ "strategy": "mirror", "dry_run": true }),
+    );
     assert_eq!(counts(&dry), [10_000, 10_000, 0, 0]);
     assert_eq!(
         fs::read_dir(trees.mirror("")).unwrap().count(),
@@ -289,15 +333,27 @@ fn ten_thousand_files_go_one_way() {
     );
     let first = synced(&mut client, asked("mirror"));
     assert_eq!(counts(&first), [10_000, 10_000, 0, 0]);
-    assert_eq!((&first["bytes"], left_out(&first).len()), (&dry["bytes"], 0));
+    assert_eq!(
+        (&first["bytes"], left_out(&first).len()),
+        (&dry["bytes"], 0)
+    );
     assert_eq!(first["mirror"], trees.args()[3].as_str());
     trees.assert_equal();
     // A second run writes nothing: not even a time of a change is another.
     let written = digest(&trees.mirror(""));
-    assert_eq!(counts(&synced(&mut client, asked("mirror"))), [10_000, 0, 10_000, 0]);
+    assert_eq!(
+        counts(&synced(&mut client, asked("mirror"))),
+        [10_000, 0, 10_000, 0]
+    );
     assert_eq!(digest(&trees.mirror("")), written);
     // The vault's people change, remove, rename, and add.
-    let file = |index: usize| trees.mirror(format!("part {}/chapter-{}/{index}.md", index % 20, index % 200));
+    let file = |index: usize| {
+        trees.mirror(format!(
+            "part {}/chapter-{}/{index}.md",
+            index % 20,
+            index % 200
+        ))
+    };
     for index in 0..100 {
         fs::write(file(index), "mine").unwrap();
         fs::remove_file(file(index + 100)).unwrap();
@@ -310,8 +366,15 @@ fn ten_thousand_files_go_one_way() {
         put(trees.mirror(format!("my own/{index}.md")), "mine");
     }
     let changed = digest(&trees.mirror(""));
-    let dry = synced(&mut client, json!({ "strategy": "mirror", "dry_run": true }));
-    assert_eq!(digest(&trees.mirror("")), changed, "a dry run writes nothing");
+    let dry = synced(
+        &mut client,
+        json!({ "strategy": "mirror", "dry_run": true }),
+    );
+    assert_eq!(
+        digest(&trees.mirror("")),
+        changed,
+        "a dry run writes nothing"
+    );
     let added = synced(&mut client, asked("add"));
     assert_eq!(counts(&added), [10_000, 400, 9600, 0]);
     assert!(trees.mirror("my own/7.md").exists() && file(307).with_extension("mine").exists());
@@ -324,8 +387,14 @@ fn ten_thousand_files_go_one_way() {
     // What the repository removes is removed.
     fs::remove_dir_all(trees.docs("part 3")).unwrap();
     let before = digest(&trees.repository());
-    assert_eq!(counts(&synced(&mut client, asked("add"))), [9500, 0, 9500, 0]);
-    assert_eq!(counts(&synced(&mut client, asked("mirror"))), [9500, 0, 9500, 511]);
+    assert_eq!(
+        counts(&synced(&mut client, asked("add"))),
+        [9500, 0, 9500, 0]
+    );
+    assert_eq!(
+        counts(&synced(&mut client, asked("mirror"))),
+        [9500, 0, 9500, 511]
+    );
     trees.assert_equal();
     assert_eq!(digest(&trees.repository()), before);
     let records = place.trail();
@@ -376,7 +445,11 @@ fn a_call_says_how_and_never_where() {
     let mut adapter = trees.adapter();
     for wrong in &wrong {
         let answer = call(&mut client, wrong.clone());
-        assert_eq!(code_of(&answer), Some("CONTRACT_DENIED"), "{wrong}: {answer}");
+        assert_eq!(
+            code_of(&answer),
+            Some("CONTRACT_DENIED"),
+            "{wrong}: {answer}"
+        );
         // And where no contract has looked at them.
         assert_eq!(adapter.refused(wrong).0, "ARGUMENTS_INVALID", "{wrong}");
     }
@@ -402,7 +475,12 @@ fn a_result_about_another_place_is_none() {
     let daemon = place.start(&[]);
     let answer = call(&mut daemon.quiet(LEGACY), asked("mirror"));
     assert_eq!(code_of(&answer), Some("RESULT_REFUSED"), "{answer}");
-    assert!(place.trail().iter().all(|record| record["event"] != "notes_sync"));
+    assert!(
+        place
+            .trail()
+            .iter()
+            .all(|record| record["event"] != "notes_sync")
+    );
 }
 
 #[test]
@@ -437,7 +515,13 @@ fn places_that_are_no_repository_and_no_mirror_are_refused() {
     // What is put down, which repository and mirror are named, the code, and what is said.
     type Case<'a> = (&'a dyn Fn(&Trees), &'a str, &'a str, &'a str, &'a str);
     let cases: &[Case<'_>] = &[
-        (&|_| {}, "nothing", "mirror", "INTEGRATION_UNAVAILABLE", "No such file"),
+        (
+            &|_| {},
+            "nothing",
+            "mirror",
+            "INTEGRATION_UNAVAILABLE",
+            "No such file",
+        ),
         (
             &|_| {},
             "repository",
@@ -624,18 +708,28 @@ fn names_out_of_bounds_are_neither_read_nor_written_on_either_side() {
     for strategy in ["mirror", "add", "mirror"] {
         let said = adapter.sync(strategy);
         assert_eq!(said["files"], 2, "{said}");
-        let why = [("in_the_way".to_owned(), 1), ("out_of_bounds".to_owned(), 28)];
+        let why = [
+            ("in_the_way".to_owned(), 1),
+            ("out_of_bounds".to_owned(), 28),
+        ];
         assert_eq!(left_out(&said), why.into(), "{said}");
     }
     assert_eq!(digest(&trees.repository()), before);
     for name in OUT_OF_BOUNDS {
         for at in ["", "below", "below/deeper"] {
             let there = contents(&trees.mirror(at).join(name));
-            assert_eq!(there, [("diary.md".into(), b"mine".to_vec())].into(), "{at}/{name}");
+            assert_eq!(
+                there,
+                [("diary.md".into(), b"mine".to_vec())].into(),
+                "{at}/{name}"
+            );
         }
     }
     assert_eq!(fs::read(trees.mirror("extra/temp")).unwrap(), b"mine");
-    assert_eq!(fs::read(trees.mirror("a.md/node_modules/x")).unwrap(), b"mine");
+    assert_eq!(
+        fs::read(trees.mirror("a.md/node_modules/x")).unwrap(),
+        b"mine"
+    );
     assert!(!trees.mirror("extra/old.md").exists() && !trees.mirror("worktree/.git").exists());
     assert_eq!(fs::read(trees.mirror("temp.md")).unwrap(), b"is not temp/");
 }
@@ -702,7 +796,10 @@ fn of_a_hostile_repository_come_files_alone() {
         expected.map(|(why, count)| (why.to_owned(), count)).into()
     );
     for name in odd {
-        assert_eq!(fs::read(trees.mirror(OsStr::from_bytes(name))).unwrap(), name);
+        assert_eq!(
+            fs::read(trees.mirror(OsStr::from_bytes(name))).unwrap(),
+            name
+        );
     }
     let files = contents(&trees.mirror(""));
     assert!(
@@ -755,12 +852,18 @@ fn nobody_reads_more_of_a_copy_than_of_the_original() {
     assert_eq!(mode("644.md"), 0o600);
     // A directory that is closed, and one that a run which was killed had not opened yet.
     for (at_first, then) in [(0o755, 0o700), (0o700, 0o755)] {
-        let directory = |mode| fs::set_permissions(trees.docs("own"), fs::Permissions::from_mode(mode)).unwrap();
+        let directory = |mode| {
+            fs::set_permissions(trees.docs("own"), fs::Permissions::from_mode(mode)).unwrap()
+        };
         directory(at_first);
         adapter.sync("add");
         directory(then);
         let said = adapter.call(&json!({ "strategy": "mirror", "dry_run": true }));
-        assert_eq!((&said["isError"], mode("own")), (&Value::Null, at_first), "a dry run");
+        assert_eq!(
+            (&said["isError"], mode("own")),
+            (&Value::Null, at_first),
+            "a dry run"
+        );
         adapter.sync("add");
         assert_eq!(mode("own"), then);
     }
@@ -815,7 +918,10 @@ fn a_hostile_vault_leads_nowhere_else() {
             outside,
             "{strategy}"
         );
-        assert_eq!(fs::read(trees.top.join("handle")).unwrap(), b"of the repository");
+        assert_eq!(
+            fs::read(trees.top.join("handle")).unwrap(),
+            b"of the repository"
+        );
         for name in [
             "link.md",
             "hard.md",
@@ -837,7 +943,11 @@ fn a_hostile_vault_leads_nowhere_else() {
         if strategy == "mirror" {
             trees.assert_equal();
         } else {
-            assert_eq!(left_out(&said), [("in_the_way".to_owned(), 1)].into(), "{said}");
+            assert_eq!(
+                left_out(&said),
+                [("in_the_way".to_owned(), 1)].into(),
+                "{said}"
+            );
             assert!(trees.mirror("mine/deep.md").exists() && trees.mirror("extra").is_symlink());
         }
         assert_eq!(adapter.sync(strategy)["written"], 0);
@@ -911,19 +1021,29 @@ fn directories_that_are_swapped_for_links_meanwhile_lead_nowhere_else() {
     for index in 0..50 {
         put(secret.join(format!("{index}.md")), "secret");
         put(victim.join(format!("theirs-{index}.md")), "of the victim");
-        put(trees.docs(format!("source/{index}.md")), "of the repository");
+        put(
+            trees.docs(format!("source/{index}.md")),
+            "of the repository",
+        );
         put(trees.docs(format!("place/{index}.md")), "of the repository");
     }
     put(trees.mirror(".colibri-mirror"), "");
     let outside = contents(&victim);
-    let (stop, turns) = (AtomicBool::new(false), [AtomicU64::new(0), AtomicU64::new(0)]);
+    let (stop, turns) = (
+        AtomicBool::new(false),
+        [AtomicU64::new(0), AtomicU64::new(0)],
+    );
     thread::scope(|scope| {
         scope.spawn(|| swap(&trees.docs("source"), &secret, &stop, &turns[0]));
         scope.spawn(|| swap(&trees.mirror("place"), &victim, &stop, &turns[1]));
         let _stop = Stop(&stop);
         let mut adapter = trees.adapter();
         let mut run = 0;
-        while run < 300 || turns.iter().any(|turns| turns.load(Ordering::Relaxed) <= 100) {
+        while run < 300
+            || turns
+                .iter()
+                .any(|turns| turns.load(Ordering::Relaxed) <= 100)
+        {
             // A run may fail, since what it made is taken away; it must not go astray.
             let result = adapter.call(&asked(if run % 2 == 0 { "mirror" } else { "add" }));
             if result["isError"] == true {
@@ -931,7 +1051,10 @@ fn directories_that_are_swapped_for_links_meanwhile_lead_nowhere_else() {
             }
             if trees.mirror("source").is_dir() {
                 let files = contents(&trees.mirror("source"));
-                assert!(!files.values().any(|content| content == b"secret"), "run {run}");
+                assert!(
+                    !files.values().any(|content| content == b"secret"),
+                    "run {run}"
+                );
             }
             run += 1;
         }
@@ -957,7 +1080,11 @@ fn a_vault_that_cannot_be_written_is_said_and_left_as_it_is() {
     fs::set_permissions(&trees.top, fs::Permissions::from_mode(0o755)).unwrap();
     put(trees.docs("a/b.md"), "b");
     put(trees.docs("unreadable.md"), "mine");
-    fs::set_permissions(trees.docs("unreadable.md"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(
+        trees.docs("unreadable.md"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
     put(trees.docs("closed/c.md"), "c");
     fs::set_permissions(trees.docs("closed"), fs::Permissions::from_mode(0o700)).unwrap();
     let mut command = Command::new(&copy);
@@ -1005,8 +1132,9 @@ fn on_a_small_disk() {
         "{message}"
     );
     let written = contents(&trees.mirror(""));
-    let whole =
-        |(name, content): (&std::ffi::OsString, &Vec<u8>)| name == ".colibri-mirror" || content.len() == 32 * 1024;
+    let whole = |(name, content): (&std::ffi::OsString, &Vec<u8>)| {
+        name == ".colibri-mirror" || content.len() == 32 * 1024
+    };
     assert!(
         (4..10).contains(&written.len()) && written.iter().all(whole),
         "{:?}",
@@ -1020,7 +1148,10 @@ fn on_a_small_disk() {
     assert_eq!(adapter.sync("mirror")["unchanged"], 20);
     put(trees.docs("new.md"), "x");
     let (_, message) = adapter.refused(&asked("add"));
-    assert!(message.contains("Read-only file system (os error 30)"), "{message}");
+    assert!(
+        message.contains("Read-only file system (os error 30)"),
+        "{message}"
+    );
 }
 
 /// A file system of its own.
@@ -1076,7 +1207,13 @@ fn one_run_at_a_time_and_the_others_try_again() {
     let shipped: Value = serde_json::from_slice(&fs::read(shipped).unwrap()).unwrap();
     let waits = &shipped["tools"]["notes_sync"]["retries"]["NOTES_BUSY"];
     assert_eq!(waits, &json!([200, 1000, 5000]));
-    let retries = |place: &Place| place.trail().iter().filter(|record| record["kind"] == "retry").count();
+    let retries = |place: &Place| {
+        place
+            .trail()
+            .iter()
+            .filter(|record| record["kind"] == "retry")
+            .count()
+    };
     let held = hold();
     let place = place_of(&trees, &json!([1, 1, 1]));
     let daemon = place.start(&[]);
@@ -1094,11 +1231,17 @@ fn one_run_at_a_time_and_the_others_try_again() {
         .output()
         .unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.contains("The mirror of notes was not made"), "{listed}");
+    assert!(
+        listed.contains("The mirror of notes was not made"),
+        "{listed}"
+    );
     drop((daemon, held));
     let held = hold();
     thread::scope(|scope| {
-        let place = place_of(&trees, &json!([200, 200, 200, 200, 200, 200, 200, 200, 200, 200]));
+        let place = place_of(
+            &trees,
+            &json!([200, 200, 200, 200, 200, 200, 200, 200, 200, 200]),
+        );
         let daemon = place.start(&[]);
         let mut client = daemon.quiet(LEGACY);
         let call = scope.spawn(move || synced(&mut client, asked("mirror")));
@@ -1143,8 +1286,12 @@ fn a_run_that_dies_is_left_to_a_person() {
     let answer = thread::scope(|scope| {
         let mut client = daemon.quiet(LEGACY);
         let answer = scope.spawn(move || call(&mut client, asked("mirror")));
-        wait_for("some files", || trees.mirror("part 2").is_dir().then_some(()));
-        let shown = daemon.quiet(LEGACY).call("colibri_external_mcp_servers", json!({}));
+        wait_for("some files", || {
+            trees.mirror("part 2").is_dir().then_some(())
+        });
+        let shown = daemon
+            .quiet(LEGACY)
+            .call("colibri_external_mcp_servers", json!({}));
         let adapter = &shown["structuredContent"]["servers"][0]["processes"][0]["pid"];
         let adapter = adapter.as_i64().unwrap();
         kill(Pid::from_raw(adapter as i32), Signal::SIGKILL).unwrap();
@@ -1164,7 +1311,10 @@ fn a_run_that_is_killed_leaves_whole_files_and_the_next_completes() {
         let mut adapter = trees.adapter();
         adapter.send(&asked("mirror"));
         wait_for("some files", || {
-            trees.mirror(format!("part {}", 2 * turn)).is_dir().then_some(())
+            trees
+                .mirror(format!("part {}", 2 * turn))
+                .is_dir()
+                .then_some(())
         });
         adapter.child.kill().unwrap();
         adapter.child.wait().unwrap();
@@ -1210,7 +1360,10 @@ fn the_board_makes_the_mirror_by_a_schedule() {
     let place = place_of(&trees, &json!([1]));
     let daemon = place.start(&["--write"]);
     let tasks = |args: &[&str]| {
-        let output = place.colibri_mcp(&[&["tasks"], args].concat()).output().unwrap();
+        let output = place
+            .colibri_mcp(&[&["tasks"], args].concat())
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -1236,13 +1389,19 @@ fn the_board_makes_the_mirror_by_a_schedule() {
         // An hour goes by without a daemon.
         daemon.take();
         let store = rusqlite::Connection::open(place.path("state/colibri.db")).unwrap();
-        store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
-        store.execute_batch("UPDATE schedules SET next_at = 1").unwrap();
+        store
+            .busy_timeout(std::time::Duration::from_secs(30))
+            .unwrap();
+        store
+            .execute_batch("UPDATE schedules SET next_at = 1")
+            .unwrap();
         drop(store);
         daemon = Some(place.start(&["--write"]));
         wait_for("the record of the mirror", || {
             let records = place.trail();
-            let syncs = records.iter().filter(|record| record["event"] == "notes_sync");
+            let syncs = records
+                .iter()
+                .filter(|record| record["event"] == "notes_sync");
             (syncs.count() == run).then_some(())
         });
         trees.assert_equal();
@@ -1276,7 +1435,10 @@ fn what_ships_is_a_plan_with_one_way() {
         .iter()
         .map(|mount| (mount.at.to_str().unwrap(), mount.write))
         .collect();
-    assert_eq!(mounts, [("/work/mirror", true), ("/work/repository", false)]);
+    assert_eq!(
+        mounts,
+        [("/work/mirror", true), ("/work/repository", false)]
+    );
     assert!(plan.to_json().contains("disable"), "no network");
 }
 
@@ -1289,12 +1451,18 @@ fn in_its_jail_the_one_way_is_the_kernels() {
     use std::os::unix::fs::chown;
 
     let system = Installed::set_up();
-    let (root, places) = (Path::new(ROOTS).join("notes-mirror"), Path::new(ROOTS).join("places"));
+    let (root, places) = (
+        Path::new(ROOTS).join("notes-mirror"),
+        Path::new(ROOTS).join("places"),
+    );
     for directory in ["dev", "tmp", "work/repository", "work/mirror"] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
     put_program(&program("colibri-mcp"), &root, "usr/local/bin/colibri-mcp");
-    put(places.join("repository/docs/guide/a.md"), "of the repository");
+    put(
+        places.join("repository/docs/guide/a.md"),
+        "of the repository",
+    );
     fs::create_dir(places.join("mirror")).unwrap();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc/integrations/notes-mirror.json");
     let at = |path: &Path| path.display().to_string();
@@ -1330,7 +1498,10 @@ fn in_its_jail_the_one_way_is_the_kernels() {
     };
     let before = digest(&places.join("repository"));
     let said = ask(&shipped["registry"])["structuredContent"].clone();
-    assert_eq!((counts(&said), &said["mirror"]), ([1, 1, 0, 0], &json!("/work/mirror")));
+    assert_eq!(
+        (counts(&said), &said["mirror"]),
+        ([1, 1, 0, 0], &json!("/work/mirror"))
+    );
     let copy = places.join("mirror/guide/a.md");
     assert_eq!(fs::read(&copy).unwrap(), b"of the repository");
     assert_eq!(fs::metadata(&copy).unwrap().uid(), 60_823);
@@ -1350,6 +1521,9 @@ fn in_its_jail_the_one_way_is_the_kernels() {
     *shipped.pointer_mut(&format!("{entry}/args")).unwrap() = args;
     let (code, message) = failure(&ask(&shipped["registry"]));
     assert_eq!(code, "NOTES_FAILED");
-    assert!(message.contains("Read-only file system (os error 30)"), "{message}");
+    assert!(
+        message.contains("Read-only file system (os error 30)"),
+        "{message}"
+    );
     assert_eq!(digest(&places.join("repository")), before);
 }

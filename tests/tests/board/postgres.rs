@@ -51,7 +51,12 @@ pub(super) fn key(place: &Place) -> String {
 pub(super) fn introduce(hosts: &[(&Place, &str)]) {
     let all: serde_json::Map<_, _> = hosts
         .iter()
-        .map(|(place, name)| ((*name).to_owned(), json!({ "key": key(place), "persons": ["*"] })))
+        .map(|(place, name)| {
+            (
+                (*name).to_owned(),
+                json!({ "key": key(place), "persons": ["*"] }),
+            )
+        })
         .collect();
     for (place, _) in hosts {
         place.hosts(&json!({ "hosts": all }).to_string());
@@ -70,7 +75,9 @@ pub(super) fn joined<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> D
 
 pub(super) fn create(client: &mut Client, title: &str) -> u64 {
     let new = json!({ "title": title, "description": "", "source": "test" });
-    ok(client, "colibri_create_task", new)["task"]["id"].as_u64().unwrap()
+    ok(client, "colibri_create_task", new)["task"]["id"]
+        .as_u64()
+        .unwrap()
 }
 
 #[test]
@@ -101,7 +108,10 @@ fn what_a_person_creates_on_one_host_they_do_on_another_under_a_claim_that_is_in
     let postgres = board();
     let (one, two) = (host(), host());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        joined(&two, &postgres, "two"),
+    );
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let id = create(&mut here_client, "Update the mirror");
     let claimed = ok(&mut there_client, "colibri_next_task", json!({}))["task"].take();
@@ -145,7 +155,10 @@ fn what_a_person_creates_on_one_host_they_do_on_another_under_a_claim_that_is_in
     assert_eq!(hosts, ["one|t", "two|t"]);
     there.stop();
     assert_eq!(
-        postgres.sql("board", "SELECT lease_until FROM colibri.hosts WHERE name = 'two'"),
+        postgres.sql(
+            "board",
+            "SELECT lease_until FROM colibri.hosts WHERE name = 'two'"
+        ),
         ["0"],
         "who ends gives its lease back"
     );
@@ -206,7 +219,10 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
         daemon.stop();
     };
     let own = own_name();
-    postgres.sql("board", "CREATE SCHEMA colibri; CREATE TABLE colibri.cats (a INT)");
+    postgres.sql(
+        "board",
+        "CREATE SCHEMA colibri; CREATE TABLE colibri.cats (a INT)",
+    );
     says("has tables, but not Colibri's: give the board a database of its own");
     postgres.sql("board", "DROP SCHEMA colibri CASCADE");
     joined(&place, &postgres, "one").stop();
@@ -216,9 +232,15 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
     postgres.sql("board", "ALTER TABLE colibri.schedules RENAME TO away");
     says("is not whole (no column schedules.signature): restore it whole from a backup");
     postgres.sql("board", "ALTER TABLE colibri.away RENAME TO schedules");
-    postgres.sql("board", &format!("REVOKE UPDATE ON colibri.tasks FROM \"{own}\""));
+    postgres.sql(
+        "board",
+        &format!("REVOKE UPDATE ON colibri.tasks FROM \"{own}\""),
+    );
     says("has no right to UPDATE colibri.tasks: GRANT");
-    postgres.sql("board", &format!("GRANT UPDATE ON colibri.tasks TO \"{own}\""));
+    postgres.sql(
+        "board",
+        &format!("GRANT UPDATE ON colibri.tasks TO \"{own}\""),
+    );
     // A name that another key has, and a key that has another name.
     let other = host();
     let daemon = serve(&other, &postgres, "one");
@@ -242,7 +264,10 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
     daemon.stop();
     // What is wrong with the address is said before anything is served.
     let (status, text) = place.refused(&["--allow-root", "--board", "postgres://db.example/board"]);
-    assert!(status == Some(78) && text.contains("sslrootcert=FILE"), "{text}");
+    assert!(
+        status == Some(78) && text.contains("sslrootcert=FILE"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -250,7 +275,10 @@ fn a_database_that_is_no_board_or_another_ones_is_left_alone_with_the_reason() {
 fn over_a_network_a_host_shows_a_certificate_or_a_password_and_believes_its_authority_alone() {
     let mut postgres = Postgres::new();
     postgres.database("board", "ann");
-    postgres.sql("board", "CREATE ROLE bob LOGIN PASSWORD 'geheim' IN ROLE ann");
+    postgres.sql(
+        "board",
+        "CREATE ROLE bob LOGIN PASSWORD 'geheim' IN ROLE ann",
+    );
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (certificate, key) = authority.certify("127.0.0.1");
     let hba = "hostssl board ann 127.0.0.1/32 cert\nhostssl board bob 127.0.0.1/32 scram-sha-256";
@@ -265,7 +293,10 @@ fn over_a_network_a_host_shows_a_certificate_or_a_password_and_believes_its_auth
     let ca = put("ca.pem", &authority.pem(), 0o644);
     let other_ca = put("other.pem", &stranger.pem(), 0o644);
     let (certificate, key) = authority.certify("ann");
-    let (certificate, key) = (put("ann.crt", &certificate, 0o644), put("ann.key", &key, 0o600));
+    let (certificate, key) = (
+        put("ann.crt", &certificate, 0o644),
+        put("ann.key", &key, 0o600),
+    );
     let says = |role: &str, query: &str, what: &str| {
         let url = format!("postgres://{role}@127.0.0.1:{port}/board?{query}");
         let daemon = place.start(&["--write", "--host", "one", "--board", &url]);
@@ -315,7 +346,10 @@ fn a_restore_ends_every_claim() {
     let postgres = board();
     let (one, two) = (host(), host());
     introduce(&[(&one, "one"), (&two, "two")]);
-    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        joined(&two, &postgres, "two"),
+    );
     let mut client = here.quiet(LEGACY);
     let id = create(&mut client, "before the backup");
     let claimed = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
@@ -323,8 +357,13 @@ fn a_restore_ends_every_claim() {
     let epoch = || postgres.sql("board", "SELECT epoch FROM colibri.board");
     assert_eq!(epoch(), ["1"]);
     // The host's row is what it was some renewals ago.
-    postgres.sql("board", "UPDATE colibri.hosts SET beat = beat - 2 WHERE name = 'one'");
-    wait_for("the epoch to be raised", || (epoch() == ["2"]).then_some(()));
+    postgres.sql(
+        "board",
+        "UPDATE colibri.hosts SET beat = beat - 2 WHERE name = 'one'",
+    );
+    wait_for("the epoch to be raised", || {
+        (epoch() == ["2"]).then_some(())
+    });
     here.wait_for_log("it was restored to what it was before");
     there.wait_for_log("it was restored to what it was before");
     let done = json!({ "task": id, "claim": 1, "result": 1 });
@@ -336,7 +375,10 @@ fn a_restore_ends_every_claim() {
     });
     assert!(why.contains("claim 1 of task 1 is over"), "{why}");
     let again = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
-    assert_eq!((&again["id"], &again["claim"]), (&json!(id), &json!(1_000_002)));
+    assert_eq!(
+        (&again["id"], &again["claim"]),
+        (&json!(id), &json!(1_000_002))
+    );
     // What Colibri does not notice, its operator says.
     here.stop();
     postgres.sql("board", "UPDATE colibri.board SET incarnation = 'restored'");
@@ -360,12 +402,20 @@ pub(super) fn taken_over(
     until(&one, &session, "the agent to work", |seen| {
         seen["task_status"] == "started" || seen["state"] == "working"
     });
-    let holder = || postgres.sql("board", "SELECT claimed_session FROM colibri.tasks WHERE id = 1");
+    let holder = || {
+        postgres.sql(
+            "board",
+            "SELECT claimed_session FROM colibri.tasks WHERE id = 1",
+        )
+    };
     wait_for("the agent to have its task", || {
         (holder() == [format!("one:{session}")]).then_some(())
     });
     let mut client = second.quiet(LEGACY);
-    assert_eq!(ok(&mut client, "colibri_next_task", json!({}))["task"], Value::Null);
+    assert_eq!(
+        ok(&mut client, "colibri_next_task", json!({}))["task"],
+        Value::Null
+    );
     first.signal(Signal::SIGSTOP);
     let claimed = wait_for("its task to be another's", || {
         let task = ok(&mut client, "colibri_next_task", json!({}))["task"].take();
@@ -373,7 +423,10 @@ pub(super) fn taken_over(
     });
     assert_eq!((&claimed["id"], &claimed["claim"]), (&json!(1), &json!(2)));
     assert!(
-        claimed["reason"].as_str().unwrap().contains("lost its lease"),
+        claimed["reason"]
+            .as_str()
+            .unwrap()
+            .contains("lost its lease"),
         "{claimed}"
     );
     end(first, &one, &session);
@@ -396,7 +449,10 @@ pub(super) fn goes_on(first: Daemon<'_>, one: &Place, session: &str) {
     let seen = until(one, session, "the agent to be ended", |seen| {
         !seen["ended_at"].is_null()
     });
-    assert!(seen["reason"].as_str().unwrap().contains("lost its lease"), "{seen}");
+    assert!(
+        seen["reason"].as_str().unwrap().contains("lost its lease"),
+        "{seen}"
+    );
     first.stop();
 }
 

@@ -35,16 +35,19 @@ fn what_the_databases_own_role_makes_up_is_foreign_and_nobody_is_given_it() {
     let mut client = here.quiet(LEGACY);
     let sql = |text: &str| postgres.sql("board", text);
     let titles = ["plain", "changed", "claimed", "finished", "again", "stolen"];
-    let [plain, changed, claimed, finished, again, stolen] = titles.map(|title| create(&mut client, title));
+    let [plain, changed, claimed, finished, again, stolen] =
+        titles.map(|title| create(&mut client, title));
     let next = json!({ "task": again });
-    assert_eq!(ok(&mut client, "colibri_next_task", next)["task"]["claim"], 1);
+    assert_eq!(
+        ok(&mut client, "colibri_next_task", next)["task"]["claim"],
+        1
+    );
     let done = json!({ "task": again, "claim": 1, "result": "own" });
     ok(&mut client, "colibri_finish_task", done);
     assert_eq!(foreign(&mut client, again), "");
     here.stop();
     // A task from nothing, one that is another's copy with its signatures, and a schedule.
-    let columns =
-        "title, description, source, required_capabilities, priority, created_by, created_at, updated_at, status";
+    let columns = "title, description, source, required_capabilities, priority, created_by, created_at, updated_at, status";
     let copied = format!("{columns}, host, signature, state_host, state_signature");
     for list in [columns, &copied] {
         sql(&format!(
@@ -75,7 +78,10 @@ fn what_the_databases_own_role_makes_up_is_foreign_and_nobody_is_given_it() {
     let before = rows();
     assert_eq!(before.len(), forged.len());
     // Two hosts now start agents for all that their persons want done.
-    let (here, there) = (spawning(&one, &postgres, "one"), spawning(&two, &postgres, "two"));
+    let (here, there) = (
+        spawning(&one, &postgres, "one"),
+        spawning(&two, &postgres, "two"),
+    );
     let mut client = here.quiet(LEGACY);
     let late = create(&mut client, "late");
     wait_for("what is signed to be done", || {
@@ -86,10 +92,16 @@ fn what_the_databases_own_role_makes_up_is_foreign_and_nobody_is_given_it() {
     });
     assert_eq!(rows(), before, "nobody has touched what is forged");
     assert_eq!(sql("SELECT runs FROM colibri.schedules"), ["0"]);
-    assert_eq!(sql("SELECT count(*) FROM colibri.tasks WHERE title = 'planted'"), ["0"]);
+    assert_eq!(
+        sql("SELECT count(*) FROM colibri.tasks WHERE title = 'planted'"),
+        ["0"]
+    );
     let mut other = there.quiet(LEGACY);
     for client in [&mut client, &mut other] {
-        assert_eq!(ok(client, "colibri_next_task", json!({}))["task"], Value::Null);
+        assert_eq!(
+            ok(client, "colibri_next_task", json!({}))["task"],
+            Value::Null
+        );
         let listed = ok(client, "colibri_list_tasks", json!({}));
         for task in listed["tasks"].as_array().unwrap() {
             let is_forged = forged.contains(&task["id"].as_u64().unwrap());
@@ -105,13 +117,22 @@ fn what_the_databases_own_role_makes_up_is_foreign_and_nobody_is_given_it() {
         }
         let done = json!({ "task": claimed, "claim": 1, "result": 1 });
         let why = refused(client, "colibri_finish_task", done);
-        assert!(why.contains("is foreign: it is not as the host one signed it"), "{why}");
+        assert!(
+            why.contains("is foreign: it is not as the host one signed it"),
+            "{why}"
+        );
     }
     assert_eq!(foreign(&mut client, made), "no host has signed it");
-    assert_eq!(foreign(&mut client, copy), "it is not as the host one signed it");
+    assert_eq!(
+        foreign(&mut client, copy),
+        "it is not as the host one signed it"
+    );
     let listed = one.colibri_mcp(&["tasks"]).output().unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
-    assert!(listed.contains("foreign: no host has signed it"), "{listed}");
+    assert!(
+        listed.contains("foreign: no host has signed it"),
+        "{listed}"
+    );
     // What is left to do with it.
     let over = ok(&mut client, "colibri_cancel_task", json!({ "task": made }));
     assert_eq!(over["task"]["status"], "cancelled");
@@ -128,7 +149,10 @@ fn a_host_counts_where_hosts_json_says_so_and_for_its_persons() {
     let list = |name: &str, key: &str, persons: Value| json!({ "hosts": { name: { "key": key, "persons": persons } } });
     one.hosts(&list("two", &other, json!(["ann"])).to_string());
     two.hosts(r#"{ "hosts": {} }"#);
-    let (here, there) = (joined(&one, &postgres, "one"), joined(&two, &postgres, "two"));
+    let (here, there) = (
+        joined(&one, &postgres, "one"),
+        joined(&two, &postgres, "two"),
+    );
     let (mut here_client, mut there_client) = (here.quiet(LEGACY), there.quiet(LEGACY));
     let id = create(&mut here_client, "Update the mirror");
     for (persons, why) in [

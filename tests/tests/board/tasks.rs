@@ -24,7 +24,10 @@ pub(super) fn refused(client: &mut Client, tool: &str, arguments: Value) -> Stri
 }
 
 fn tasks(place: &Place, args: &[&str]) -> Output {
-    place.colibri_mcp(&[&["tasks"], args].concat()).output().unwrap()
+    place
+        .colibri_mcp(&[&["tasks"], args].concat())
+        .output()
+        .unwrap()
 }
 
 fn shown(place: &Place, args: &[&str]) -> String {
@@ -37,7 +40,9 @@ fn shown(place: &Place, args: &[&str]) -> String {
 /// Changes the store behind the daemon's back, as time does.
 fn in_store(place: &Place, sql: &str) {
     let store = rusqlite::Connection::open(place.path("state/colibri.db")).unwrap();
-    store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    store
+        .busy_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
     store.execute_batch(sql).unwrap();
 }
 
@@ -82,7 +87,10 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
     );
     let watching = thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let output = place.colibri_mcp(&["watch", "tasks", "1"]).output().unwrap();
+            let output = place
+                .colibri_mcp(&["watch", "tasks", "1"])
+                .output()
+                .unwrap();
             String::from_utf8(output.stdout).unwrap()
         });
         let mut other = daemon.quiet(LEGACY);
@@ -99,7 +107,11 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
             (&json!(1), &json!(1), &json!("claimed"))
         );
         assert_eq!(claimed["description"], "all\nof it");
-        ok(&mut other, "colibri_start_task", json!({ "task": 1, "claim": 1 }));
+        ok(
+            &mut other,
+            "colibri_start_task",
+            json!({ "task": 1, "claim": 1 }),
+        );
         let result = json!({ "files": 3, "of": ["a", "b"] });
         let done = ok(
             &mut other,
@@ -109,7 +121,10 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
         assert_eq!(done["task"]["status"], "done");
         watching.join().unwrap()
     });
-    assert!(watching.contains("started -> 1 [done] Update the mirror"), "{watching}");
+    assert!(
+        watching.contains("started -> 1 [done] Update the mirror"),
+        "{watching}"
+    );
     let read = shown(&place, &["show", "1"]);
     assert!(
         read.ends_with("Result:\n{\"files\":3,\"of\":[\"a\",\"b\"]}\n"),
@@ -125,7 +140,15 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
         .into_iter()
         .map(|(_, from, to)| format!("{from}>{to}"))
         .collect();
-    assert_eq!(steps, [">queued", "queued>claimed", "claimed>started", "started>done"]);
+    assert_eq!(
+        steps,
+        [
+            ">queued",
+            "queued>claimed",
+            "claimed>started",
+            "started>done"
+        ]
+    );
     daemon.stop();
     place.assert_trail_is_sound();
 }
@@ -134,20 +157,33 @@ fn one_creates_another_claims_and_finishes_and_the_first_reads_the_result() {
 fn every_command_of_a_person_works() {
     let place = Place::new();
     let daemon = place.start(&["--write"]);
-    assert!(shown(&place, &["intake", "please\nlook"]).starts_with("Took in task 1 [intake] please"));
-    assert_eq!(shown(&place, &["next"]).trim(), "No task can be claimed now.");
+    assert!(
+        shown(&place, &["intake", "please\nlook"]).starts_with("Took in task 1 [intake] please")
+    );
+    assert_eq!(
+        shown(&place, &["next"]).trim(),
+        "No task can be claimed now."
+    );
     assert!(shown(&place, &["release", "1"]).starts_with("Task 1 [queued]"));
-    assert!(shown(&place, &["next", "--capabilities", "rust"]).starts_with("Claim 1 of task 1 [claimed]"));
+    assert!(
+        shown(&place, &["next", "--capabilities", "rust"])
+            .starts_with("Claim 1 of task 1 [claimed]")
+    );
     assert!(shown(&place, &["start", "1", "1"]).starts_with("Task 1 [started]"));
     assert!(shown(&place, &["release", "1", "1", "--reason", "no time"]).contains("no time"));
     assert!(shown(&place, &["next", "1"]).starts_with("Claim 2 of task 1"));
     assert!(shown(&place, &["fail", "1", "2", "cannot be"]).starts_with("Task 1 [failed]"));
     shown(&place, &["create", "another", "--priority", "9"]);
-    assert!(shown(&place, &["cancel", "2", "--reason", "not any more"]).starts_with("Task 2 [cancelled]"));
+    assert!(
+        shown(&place, &["cancel", "2", "--reason", "not any more"])
+            .starts_with("Task 2 [cancelled]")
+    );
     let json = shown(&place, &["list", "--status", "failed", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["tasks"][0]["reason"], "cannot be");
-    let snapshot = place.colibri_mcp(&["call", "colibri", "colibri_snapshot"]).output();
+    let snapshot = place
+        .colibri_mcp(&["call", "colibri", "colibri_snapshot"])
+        .output();
     let snapshot = String::from_utf8(snapshot.unwrap().stdout).unwrap();
     assert!(snapshot.contains("1 failed, 1 cancelled"), "{snapshot}");
     daemon.stop();
@@ -161,8 +197,14 @@ fn without_the_write_gate_tasks_are_only_shown() {
     let orders = [
         ("colibri_next_task", json!({})),
         ("colibri_start_task", json!({ "task": 1, "claim": 1 })),
-        ("colibri_finish_task", json!({ "task": 1, "claim": 1, "result": 1 })),
-        ("colibri_fail_task", json!({ "task": 1, "claim": 1, "reason": "x" })),
+        (
+            "colibri_finish_task",
+            json!({ "task": 1, "claim": 1, "result": 1 }),
+        ),
+        (
+            "colibri_fail_task",
+            json!({ "task": 1, "claim": 1, "reason": "x" }),
+        ),
         ("colibri_release_task", json!({ "task": 1 })),
         ("colibri_cancel_task", json!({ "task": 1 })),
     ];
@@ -170,8 +212,14 @@ fn without_the_write_gate_tasks_are_only_shown() {
         let why = refused(&mut client, tool, arguments);
         assert!(why.contains("write gate"), "{tool}: {why}");
     }
-    assert!(refused(&mut client, "colibri_get_task", json!({ "task": 1 })).contains("there is no task 1"));
-    assert_eq!(ok(&mut client, "colibri_list_tasks", json!({}))["tasks"], json!([]));
+    assert!(
+        refused(&mut client, "colibri_get_task", json!({ "task": 1 }))
+            .contains("there is no task 1")
+    );
+    assert_eq!(
+        ok(&mut client, "colibri_list_tasks", json!({}))["tasks"],
+        json!([])
+    );
     daemon.stop();
 }
 
@@ -186,7 +234,10 @@ fn a_claim_lapses_and_what_is_finished_under_it_is_refused() {
     assert!((899_000..=901_000).contains(&lease), "{lease}");
     in_store(&place, LAPSE);
     let taken = ok(&mut other, "colibri_next_task", json!({}))["task"].take();
-    assert_eq!((&taken["claim"], &taken["attempts"]), (&json!(2), &json!(1)));
+    assert_eq!(
+        (&taken["claim"], &taken["attempts"]),
+        (&json!(2), &json!(1))
+    );
     let late = json!({ "task": 1, "claim": 1, "result": "late" });
     assert!(refused(&mut slow, "colibri_finish_task", late).contains("claim 1 of task 1 is over"));
     ok(
@@ -208,14 +259,23 @@ fn a_task_that_lapses_three_times_fails() {
     let mut client = daemon.quiet(LEGACY);
     ok(&mut client, "colibri_create_task", json!({ "title": "t" }));
     for claim in 1..=3 {
-        assert_eq!(ok(&mut client, "colibri_next_task", json!({}))["task"]["claim"], claim);
+        assert_eq!(
+            ok(&mut client, "colibri_next_task", json!({}))["task"]["claim"],
+            claim
+        );
         in_store(&place, LAPSE);
     }
-    assert_eq!(ok(&mut client, "colibri_next_task", json!({}))["task"], Value::Null);
+    assert_eq!(
+        ok(&mut client, "colibri_next_task", json!({}))["task"],
+        Value::Null
+    );
     let failed = ok(&mut client, "colibri_get_task", json!({ "task": 1 }));
     assert_eq!(failed["task"]["status"], "failed");
     assert!(
-        failed["task"]["reason"].as_str().unwrap().contains("3 times"),
+        failed["task"]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("3 times"),
         "{failed}"
     );
     daemon.stop();
@@ -245,7 +305,14 @@ fn work(daemon: &Daemon<'_>, name: &str, said: &AtomicU64) -> BTreeMap<u64, Stri
         let (Some(id), Some(claim)) = (task["id"].as_u64(), task["claim"].as_u64()) else {
             return recorded;
         };
-        if id % 3 == 0 && try_call(&mut client, "colibri_start_task", json!({ "task": id, "claim": claim })).is_none() {
+        if id % 3 == 0
+            && try_call(
+                &mut client,
+                "colibri_start_task",
+                json!({ "task": id, "claim": claim }),
+            )
+            .is_none()
+        {
             return recorded;
         }
         let result = format!("{name} {id} {claim}");
@@ -295,13 +362,19 @@ fn a_killed_daemon_loses_and_doubles_no_result() {
                 scope.spawn(move || work(daemon, name, said))
             });
             if kill < KILLS {
-                colibri_tests::wait_for("some work", || (said.load(Ordering::SeqCst) >= enough).then_some(()));
+                colibri_tests::wait_for("some work", || {
+                    (said.load(Ordering::SeqCst) >= enough).then_some(())
+                });
                 nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
             }
             claimers.map(|claimer| claimer.join().unwrap())
         });
         for (id, result) in told.into_iter().flatten() {
-            assert_eq!(recorded.insert(id, result), None, "task {id} was finished twice");
+            assert_eq!(
+                recorded.insert(id, result),
+                None,
+                "task {id} was finished twice"
+            );
         }
         match kill < KILLS {
             true => daemon.kill(),
@@ -358,7 +431,10 @@ fn schedules_create_tasks_and_call_tools_through_the_chain() {
         "{\"title\":\"called\"}",
     ];
     shown(&place, &given);
-    shown(&place, &["schedule", "--every", "86400", "--tool", "fix__count"]);
+    shown(
+        &place,
+        &["schedule", "--every", "86400", "--tool", "fix__count"],
+    );
     let refused = tasks(&place, &["schedule", "--cron", "0 0 31 2 *", "never"]);
     assert!(
         String::from_utf8_lossy(&refused.stderr).contains("never comes"),
@@ -386,7 +462,9 @@ fn schedules_create_tasks_and_call_tools_through_the_chain() {
         listed.contains("failed: ").then_some(listed)
     });
     assert!(
-        listed.contains("GATE_CLOSED") && listed.contains("created a task") && listed.contains("called"),
+        listed.contains("GATE_CLOSED")
+            && listed.contains("created a task")
+            && listed.contains("called"),
         "{listed}"
     );
     shown(&place, &["schedules", "--delete", "2"]);
@@ -404,13 +482,20 @@ fn who_is_no_operator_watches_and_cancels_their_own_tasks_alone() {
     place.clients(&json!({ "others": { "gates": ["write"], "servers": {} } }).to_string());
     let daemon = place.start(&["--write"]);
     let mut watching = place.stranger(&["watch", "tasks"]);
-    let mut watching = watching.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut watching = watching
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     colibri_tests::wait_for("somebody to watch", || {
-        let watched = |rec: &Value| rec["method"] == "colibri/watch" || rec["tool"] == "colibri/watch";
+        let watched =
+            |rec: &Value| rec["method"] == "colibri/watch" || rec["tool"] == "colibri/watch";
         place.trail().iter().any(watched).then_some(())
     });
     shown(&place, &["create", "not theirs"]);
-    let created = place.stranger(&["tasks", "create", "theirs"]).output().unwrap();
+    let created = place
+        .stranger(&["tasks", "create", "theirs"])
+        .output()
+        .unwrap();
     assert!(created.status.success(), "{created:?}");
     let mut first = String::new();
     BufReader::new(watching.stdout.take().unwrap())
@@ -461,7 +546,11 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
         Value::Null,
         "what is claimed is an order to her assistant"
     );
-    let own = ok(&mut alice, "colibri_create_task", json!({ "title": "hers" }));
+    let own = ok(
+        &mut alice,
+        "colibri_create_task",
+        json!({ "title": "hers" }),
+    );
     assert_eq!(own["task"]["id"], 2);
     assert_eq!(
         ok(&mut alice, "colibri_list_tasks", json!({}))["tasks"]
@@ -479,7 +568,10 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
         ("colibri_cancel_task", json!({ "reason": "mine" })),
         ("colibri_release_task", json!({ "reason": "mine" })),
         ("colibri_start_task", json!({ "claim": 0 })),
-        ("colibri_finish_task", json!({ "claim": 1, "result": "mine" })),
+        (
+            "colibri_finish_task",
+            json!({ "claim": 1, "result": "mine" }),
+        ),
         ("colibri_fail_task", json!({ "claim": 1, "reason": "mine" })),
     ] {
         let mut said = |task: u64| {
@@ -520,7 +612,10 @@ fn a_task_of_another_user_is_neither_claimed_nor_shown_nor_told_of() {
         "No task can be claimed now.",
         "nor is an operator handed hers"
     );
-    assert_eq!(ok(&mut alice, "colibri_next_task", json!({}))["task"]["id"], 2);
+    assert_eq!(
+        ok(&mut alice, "colibri_next_task", json!({}))["task"]["id"],
+        2
+    );
     alice.end();
     bob.end();
     daemon.stop();
@@ -556,8 +651,14 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
     assert!(why.contains("you are not in the group \"daemon\""), "{why}");
 
     // Unasked it is handed to nobody, and whose it is stands in the text that a model reads.
-    assert_eq!(ok(&mut alice, "colibri_next_task", json!({}))["task"], Value::Null);
-    assert_eq!(shown(&place, &["next"]).trim(), "No task can be claimed now.");
+    assert_eq!(
+        ok(&mut alice, "colibri_next_task", json!({}))["task"],
+        Value::Null
+    );
+    assert_eq!(
+        shown(&place, &["next"]).trim(),
+        "No task can be claimed now."
+    );
     let listed = alice.call("colibri_list_tasks", json!({}));
     assert!(
         text_of(&listed).contains("(from uid 54322, shared with all)"),
@@ -574,7 +675,10 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
     let claimed = alice.call("colibri_next_task", json!({ "shared": true }));
     assert!(text_of(&claimed).contains("from uid 54322"), "{claimed}");
     let claimed = &claimed["structuredContent"]["task"];
-    assert_eq!((&claimed["id"], &claimed["created_by"]), (&json!(1), &json!(54_322)));
+    assert_eq!(
+        (&claimed["id"], &claimed["created_by"]),
+        (&json!(1), &json!(54_322))
+    );
     let given = json!({ "task": 1, "claim": 1, "result": "one is failing" });
     ok(&mut alice, "colibri_finish_task", given);
     for (whom, client) in [("its claimer", &mut alice), ("its creator", &mut bob)] {
@@ -590,18 +694,27 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
         Bridge::start(carol)
     };
     let read = ok(&mut carol, "colibri_get_task", json!({ "task": 1 }));
-    assert_eq!((&read["task"]["status"], read.get("result")), (&json!("done"), None));
+    assert_eq!(
+        (&read["task"]["status"], read.get("result")),
+        (&json!("done"), None)
+    );
 
     // A tool call that shares one waits for a person: a model may have been told to make it.
     let rules = |rec: &Value| rec["event"] == "task" && rec["details"]["share"] == "all";
-    assert_eq!(place.trail().into_iter().filter(|rec| rules(rec)).count(), 1);
+    assert_eq!(
+        place.trail().into_iter().filter(|rec| rules(rec)).count(),
+        1
+    );
     thread::scope(|scope| {
         let asks = scope.spawn(|| {
             let given = json!({ "title": "Urgent", "share": "all" });
             ok(&mut bob, "colibri_create_task", given)["task"]["id"].clone()
         });
         let waiting = colibri_tests::wait_for("the call to wait", || {
-            let output = place.colibri_mcp(&["--json", "approvals"]).output().unwrap();
+            let output = place
+                .colibri_mcp(&["--json", "approvals"])
+                .output()
+                .unwrap();
             let waiting: Value = serde_json::from_slice(&output.stdout).unwrap();
             waiting["approvals"].as_array()?.first().cloned()
         });
@@ -610,7 +723,10 @@ fn a_shared_task_is_claimed_by_who_wants_shared_ones_and_its_result_is_its_creat
         let id = waiting["id"].as_str().unwrap().to_owned();
         let listed = shown(&place, &["list"]);
         assert!(!listed.contains("Urgent"), "{listed}");
-        let approved = place.colibri_mcp(&["approvals", "approve", &id]).output().unwrap();
+        let approved = place
+            .colibri_mcp(&["approvals", "approve", &id])
+            .output()
+            .unwrap();
         assert!(approved.status.success(), "{approved:?}");
         assert_eq!(asks.join().unwrap(), 3);
     });

@@ -89,7 +89,10 @@ fn a_ready_task_wakes_clients_of_either_era() {
     let task = ok(&mut creator, "colibri_next_task", json!({}))["task"].take();
     let claim = json!({ "task": task["id"], "claim": task["claim"], "reason": "later" });
     ok(&mut creator, "colibri_release_task", claim);
-    assert_eq!(woken(&mut modern), json!({ "event": "task.ready", "task": task["id"] }));
+    assert_eq!(
+        woken(&mut modern),
+        json!({ "event": "task.ready", "task": task["id"] })
+    );
     let task = ok(&mut creator, "colibri_next_task", json!({}))["task"].take();
     let result = json!({ "task": task["id"], "claim": task["claim"], "result": "words" });
     ok(&mut creator, "colibri_finish_task", result);
@@ -103,7 +106,11 @@ fn a_ready_task_wakes_clients_of_either_era() {
     // A subscription that has ended is told nothing.
     modern.notify("notifications/cancelled", json!({ "requestId": id }));
     modern.ask("tools/list", json!({}));
-    ok(&mut creator, "colibri_create_task", json!({ "title": "one more" }));
+    ok(
+        &mut creator,
+        "colibri_create_task",
+        json!({ "title": "one more" }),
+    );
     lists.notification(CHANGED);
     assert_still(&mut modern, "it does not listen any more");
     daemon.stop();
@@ -136,7 +143,11 @@ fn clients_over_http_are_woken_in_the_stream_that_they_read() {
     assert!(own.listen(&session, None).is_stream());
     let level = json!({ "io.modelcontextprotocol/logLevel": "info" });
     let wanted = json!({ "notifications": { "toolsListChanged": true }, "_meta": level });
-    assert!(modern.asked(json!("wake"), "subscriptions/listen", wanted).is_stream());
+    assert!(
+        modern
+            .asked(json!("wake"), "subscriptions/listen", wanted)
+            .is_stream()
+    );
     modern.event().unwrap();
     let mut creator = daemon.quiet(LEGACY);
     for number in 1..=3 {
@@ -146,7 +157,10 @@ fn clients_over_http_are_woken_in_the_stream_that_they_read() {
             let told = events
                 .find(|message| message["method"] == "notifications/message")
                 .unwrap();
-            assert_eq!(told["params"]["data"], json!({ "event": "task.ready", "task": number }));
+            assert_eq!(
+                told["params"]["data"],
+                json!({ "event": "task.ready", "task": number })
+            );
             assert_eq!(events.next().unwrap()["method"], CHANGED);
         }
     }
@@ -163,14 +177,23 @@ fn many_tasks_are_no_flood_of_lists() {
     for _ in 0..200 {
         creator.request_tool("colibri_create_task", json!({ "title": "t" }));
     }
-    let mut told: Vec<u64> = (0..200).map(|_| woken(&mut legacy)["task"].as_u64().unwrap()).collect();
+    let mut told: Vec<u64> = (0..200)
+        .map(|_| woken(&mut legacy)["task"].as_u64().unwrap())
+        .collect();
     let rounds = began.elapsed().as_millis() / 20 + 2;
     legacy.ask("ping", json!({}));
     told.dedup();
     assert_eq!(told, (1..=200).collect::<Vec<_>>());
-    let lists = legacy.others.iter().filter(|other| other["method"] == CHANGED).count();
+    let lists = legacy
+        .others
+        .iter()
+        .filter(|other| other["method"] == CHANGED)
+        .count();
     println!("200 tasks: {lists} changed lists");
-    assert!((1..=rounds).contains(&(lists as u128)), "{lists} of {rounds}");
+    assert!(
+        (1..=rounds).contains(&(lists as u128)),
+        "{lists} of {rounds}"
+    );
     daemon.stop();
 }
 
@@ -195,7 +218,11 @@ fn an_approval_wakes_its_caller() {
             (&json!("approval.waiting"), &json!("count")),
             "{waiting}"
         );
-        let method = if approve { "colibri/approve" } else { "colibri/deny" };
+        let method = if approve {
+            "colibri/approve"
+        } else {
+            "colibri/deny"
+        };
         let began = Instant::now();
         operator.ask(method, json!({ "id": waiting["approval"] }));
         let told = woken(&mut modern);
@@ -226,7 +253,11 @@ fn nobody_is_woken_by_what_is_anothers() {
     let (mut alice, mut bob, mut root) = (of(54_321), of(54_322), daemon.legacy(LEGACY));
     root.ask("ping", json!({}));
     // Shared or not: it is hers, and what others may take is not theirs to do.
-    ok(&mut alice, "colibri_create_task", json!({ "title": "hers" }));
+    ok(
+        &mut alice,
+        "colibri_create_task",
+        json!({ "title": "hers" }),
+    );
     let shared = place
         .stranger(&["tasks", "create", "hers", "--share", "all"])
         .output()

@@ -29,13 +29,20 @@ fn forge(state: &Path, starts: u32) {
 fn verified(place: &Place, more: &[&str]) -> (String, Option<i32>) {
     let output = place.trail_command(&[&["verify"], more].concat());
     let text = [output.stdout, output.stderr].concat();
-    (String::from_utf8_lossy(&text).into_owned(), output.status.code())
+    (
+        String::from_utf8_lossy(&text).into_owned(),
+        output.status.code(),
+    )
 }
 
 /// The same as a program reads it.
 fn report(place: &Place) -> Value {
     let mut json = place.colibri_mcp(&["--json", "trail", "--state-dir"]);
-    let json = json.arg(place.path("state")).arg("verify").output().unwrap();
+    let json = json
+        .arg(place.path("state"))
+        .arg("verify")
+        .output()
+        .unwrap();
     serde_json::from_slice(&json.stdout).unwrap_or(Value::Null)
 }
 
@@ -61,7 +68,11 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
     let mut daemons = Vec::new();
     for (place, name) in [(one, "one"), (two, "two"), (three, "three")] {
         let daemon = joined(place, &postgres, name);
-        ok(&mut daemon.quiet(LEGACY), "fix__echo", json!({ "text": name }));
+        ok(
+            &mut daemon.quiet(LEGACY),
+            "fix__echo",
+            json!({ "text": name }),
+        );
         daemons.push(sealed(daemon, place, &postgres, name));
     }
     let all = [(one, "one"), (two, "two"), (three, "three")];
@@ -74,7 +85,12 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
         all.iter().all(is_signed).then_some(())
     });
     // What two others signed is counted where their keys are named.
-    let keys = [two, three].map(|place| place.path("state/witness/witness.pub").display().to_string());
+    let keys = [two, three].map(|place| {
+        place
+            .path("state/witness/witness.pub")
+            .display()
+            .to_string()
+    });
     let text = wait_for("both cosignatures to be stored", || {
         let (text, _) = verified(one, &["--witness", &keys[0], "--witness", &keys[1]]);
         (text.matches("cosigned     ").count() == 2).then_some(text)
@@ -97,7 +113,10 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
         }
         fs::remove_file(one.path("state/trail.head")).unwrap();
         // Shorter than what was signed, and longer.
-        forge(&one.path("state"), if round % 2 == 0 { 1 } else { 40 + round });
+        forge(
+            &one.path("state"),
+            if round % 2 == 0 { 1 } else { 40 + round },
+        );
         daemon = joined(one, &postgres, "one");
         for (place, number) in [(two, 1), (three, 2)] {
             wait_for("the other host to name it", || {
@@ -106,7 +125,8 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
             let (text, status) = verified(place, &[]);
             assert_eq!(status, Some(1), "{text}");
             assert!(
-                text.contains(": sound\n") && text.contains("  REWRITTEN: the trail of one was cut off or rewritten"),
+                text.contains(": sound\n")
+                    && text.contains("  REWRITTEN: the trail of one was cut off or rewritten"),
                 "{text}"
             );
             assert_eq!(
@@ -150,7 +170,10 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
     }
     for (place, _) in all {
         let (text, _) = verified(place, &[]);
-        assert!(text.contains(": sound\n") && !text.contains("REWRITTEN"), "{text}");
+        assert!(
+            text.contains(": sound\n") && !text.contains("REWRITTEN"),
+            "{text}"
+        );
         assert_eq!(text.matches("witness of   ").count(), 2, "{text}");
     }
     assert!(seen(two, "one").unwrap() >= grown);

@@ -3,17 +3,31 @@
 
 use std::collections::BTreeSet;
 
-use colibri_tests::{Bridge, Client, MODERN, Place, code_of, modern_meta, text_of, wait_as_a_person, wait_for};
+use colibri_tests::{
+    Bridge, Client, MODERN, Place, code_of, modern_meta, text_of, wait_as_a_person, wait_for,
+};
 use serde_json::{Value, json};
 
 /// A retry of a call, or its first try: the whole answer. The client says that it can be asked for `can`.
-fn call(client: &mut Client, tool: &str, arguments: &Value, can: &Value, retry: Option<(&Value, Value)>) -> Value {
+fn call(
+    client: &mut Client,
+    tool: &str,
+    arguments: &Value,
+    can: &Value,
+    retry: Option<(&Value, Value)>,
+) -> Value {
     let id = begin(client, tool, arguments, can, retry);
     client.answer(id)
 }
 
 /// The same without waiting for the answer.
-fn begin(client: &mut Client, tool: &str, arguments: &Value, can: &Value, retry: Option<(&Value, Value)>) -> u64 {
+fn begin(
+    client: &mut Client,
+    tool: &str,
+    arguments: &Value,
+    can: &Value,
+    retry: Option<(&Value, Value)>,
+) -> u64 {
     let mut meta: Value = serde_json::from_str(&format!("{{{}}}", modern_meta())).unwrap();
     meta["io.modelcontextprotocol/clientCapabilities"] = can.clone();
     let mut params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
@@ -22,7 +36,9 @@ fn begin(client: &mut Client, tool: &str, arguments: &Value, can: &Value, retry:
         params["inputResponses"] = responses;
     }
     let id = client.next_id();
-    client.send(json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string());
+    client.send(
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }).to_string(),
+    );
     id
 }
 
@@ -50,7 +66,10 @@ fn refused(answer: &Value) -> (i64, &str) {
 /// How many events of this name the trail has.
 fn recorded(place: &Place, event: &str) -> usize {
     let records = place.records();
-    records.iter().filter(|record| record.rec["event"] == event).count()
+    records
+        .iter()
+        .filter(|record| record.rec["event"] == event)
+        .count()
 }
 
 #[test]
@@ -79,7 +98,10 @@ fn a_modern_servers_question_and_its_retry_pass() {
         Some((&first, accept("once"))),
     );
     assert!(is_input_required(&second), "{second}");
-    assert_ne!(second["result"]["requestState"], first["result"]["requestState"]);
+    assert_ne!(
+        second["result"]["requestState"],
+        first["result"]["requestState"]
+    );
     let retry = place.received("fix", "round \\\"1").pop().unwrap();
     let retry: Value = serde_json::from_str(&retry).unwrap();
     assert_eq!(retry["params"]["requestState"], "round \"1", "{retry}");
@@ -119,11 +141,26 @@ fn a_retry_is_taken_for_its_own_call_alone() {
     let mut raw = asked.clone();
     raw["result"]["requestState"] = json!("round \"1");
     for (tool, arguments, retried, why) in [
-        ("fix__ask", json!({ "times": 1 }), &forged, "changed on the way"),
-        ("fix__ask", json!({ "times": 1 }), &raw, "changed on the way"),
+        (
+            "fix__ask",
+            json!({ "times": 1 }),
+            &forged,
+            "changed on the way",
+        ),
+        (
+            "fix__ask",
+            json!({ "times": 1 }),
+            &raw,
+            "changed on the way",
+        ),
         ("fix__ask", json!({ "times": 2 }), &asked, "another call"),
         ("fix__echo", json!({ "times": 1 }), &asked, "another call"),
-        ("other__ask", json!({ "times": 1 }), &asked, "another server"),
+        (
+            "other__ask",
+            json!({ "times": 1 }),
+            &asked,
+            "another server",
+        ),
     ] {
         let answer = call(
             &mut client,
@@ -179,14 +216,29 @@ fn a_modern_server_asks_no_more_than_its_client_declared_and_its_entry_allows() 
     let place = Place::new();
     // Whoever shares the process: what is asked in answer to a call is about that call.
     let shared = json!({ "isolation": "shared" });
-    place.registry(&json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], shared) }));
+    place.registry(
+        &json!({ "fix": place.fixture("fix", &["--speak", MODERN, "--tool", "ask"], shared) }),
+    );
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let answer = call(&mut client, "fix__ask", &json!({}), &json!({}), None);
     assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{answer}");
-    assert!(text_of(&answer["result"]).contains("elicitation/create"), "{answer}");
-    let sampling = asks("sampling/createMessage", json!({ "messages": [], "maxTokens": 1 }), 1);
-    let answer = call(&mut client, "fix__ask", &sampling, &json!({ "sampling": {} }), None);
+    assert!(
+        text_of(&answer["result"]).contains("elicitation/create"),
+        "{answer}"
+    );
+    let sampling = asks(
+        "sampling/createMessage",
+        json!({ "messages": [], "maxTokens": 1 }),
+        1,
+    );
+    let answer = call(
+        &mut client,
+        "fix__ask",
+        &sampling,
+        &json!({ "sampling": {} }),
+        None,
+    );
     assert_eq!(code_of(&answer), Some("POLICY_DENIED"), "{answer}");
     assert!(
         text_of(&answer["result"]).contains("sampling/createMessage"),
@@ -226,14 +278,25 @@ fn urls_that_a_legacy_server_wants_visited_first_are_asked_for() {
         br#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[{"type":"text","text":"seen"}]}}"#,
     );
     let both = json!({ "1": { "action": "accept" }, "2": { "action": "accept" } });
-    let answer = call(&mut client, "fix__frame", &arguments, &can, Some((&asked, both)));
+    let answer = call(
+        &mut client,
+        "fix__frame",
+        &arguments,
+        &can,
+        Some((&asked, both)),
+    );
     assert_eq!(text_of(&answer["result"]), "seen", "{answer}");
     assert!(place.received("fix", "inputResponses").is_empty());
 
     place.frame("visit", error(json!([url("a")])).as_bytes());
     let answer = call(&mut client, "fix__frame", &arguments, &elicitation(), None);
     assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{answer}");
-    for none in [json!([]), json!(7), json!([7]), Value::from_iter(vec![url("a"); 65])] {
+    for none in [
+        json!([]),
+        json!(7),
+        json!([7]),
+        Value::from_iter(vec![url("a"); 65]),
+    ] {
         place.frame("visit", error(none).as_bytes());
         let answer = call(&mut client, "fix__frame", &arguments, &can, None);
         assert_eq!(code_of(&answer), Some("SERVER_ANSWER_INVALID"), "{answer}");
@@ -246,8 +309,10 @@ fn urls_that_a_resumed_call_wants_visited_are_asked_for_too() {
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
-    let form = json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } });
-    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    let form =
+        json!({ "message": "who?", "requestedSchema": { "type": "object", "properties": {} } });
+    let ask =
+        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
     place.frame("ask", ask.to_string().as_bytes());
     let url = json!({ "mode": "url", "elicitationId": "a", "url": "https://a/", "message": "go" });
     let error = json!({ "code": -32042, "message": "m", "data": { "elicitations": [url] } });
@@ -304,7 +369,10 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
     assert!(is_input_required(&asked), "{asked}");
     let message = &asked["result"]["inputRequests"]["confirm"]["params"]["message"];
     let message = message.as_str().unwrap();
-    assert!(message.starts_with("[fix] ") && message.contains("count"), "{message}");
+    assert!(
+        message.starts_with("[fix] ") && message.contains("count"),
+        "{message}"
+    );
     assert!(message.contains("\\u{202e}tnega"), "{message}");
     wait_as_a_person();
     let retry = Some((&asked, answers("decline")));
@@ -358,7 +426,9 @@ fn a_person_is_asked_through_a_modern_client_whether_a_call_may_be_made() {
 /// How many processes of the fixture were called.
 fn called(place: &Place) -> usize {
     let record = place.record("fix").into_iter();
-    let calls = record.filter(|(_, kind, line)| kind == "line" && String::from_utf8_lossy(line).contains("tools/call"));
+    let calls = record.filter(|(_, kind, line)| {
+        kind == "line" && String::from_utf8_lossy(line).contains("tools/call")
+    });
     calls.map(|(pid, ..)| pid).collect::<BTreeSet<_>>().len()
 }
 
@@ -406,18 +476,30 @@ fn a_legacy_servers_question_is_answered_by_a_retry() {
         let mut asked = call(&mut client, "fix__ask", &arguments, &can, None);
         for _ in 0..2 {
             assert!(is_input_required(&asked), "{asked}");
-            let requests = asked["result"]["inputRequests"].as_object().unwrap().clone();
+            let requests = asked["result"]["inputRequests"]
+                .as_object()
+                .unwrap()
+                .clone();
             assert_eq!(requests.len(), 1, "{asked}");
             let (key, request) = requests.iter().next().unwrap();
             assert_eq!(request["method"], method, "{asked}");
-            assert_eq!(request["params"]["_meta"]["org.colibri/server"], "fix", "{asked}");
+            assert_eq!(
+                request["params"]["_meta"]["org.colibri/server"], "fix",
+                "{asked}"
+            );
             if method == "elicitation/create" {
                 let message = request["params"]["message"].as_str().unwrap();
                 assert!(message.starts_with("[fix] "), "{asked}");
             }
             let mut responses = json!({});
             responses[key] = answer.clone();
-            asked = call(&mut client, "fix__ask", &arguments, &can, Some((&asked, responses)));
+            asked = call(
+                &mut client,
+                "fix__ask",
+                &arguments,
+                &can,
+                Some((&asked, responses)),
+            );
         }
         let told: Value = serde_json::from_str(text_of(&asked["result"])).unwrap();
         assert_eq!(told, answer, "{asked}");
@@ -428,7 +510,12 @@ fn a_legacy_servers_question_is_answered_by_a_retry() {
     assert_eq!(called(&place), 1);
     daemon.stop();
     let records = place.records();
-    let events = |event: &str| records.iter().filter(|record| record.rec["event"] == event).count();
+    let events = |event: &str| {
+        records
+            .iter()
+            .filter(|record| record.rec["event"] == event)
+            .count()
+    };
     assert_eq!((events("asked"), events("answered")), (10, 10));
 }
 
@@ -443,19 +530,32 @@ fn nobody_is_asked_for_what_the_client_did_not_declare_or_the_entry_does_not_all
     let mut client = daemon.modern();
     let all = json!({ "elicitation": {}, "sampling": {}, "roots": {} });
     for (tool, method, can, why) in [
-        ("fix__ask", "elicitation/create", json!({}), "did not declare"),
+        (
+            "fix__ask",
+            "elicitation/create",
+            json!({}),
+            "did not declare",
+        ),
         (
             "fix__ask",
             "elicitation/create",
             json!({ "sampling": {} }),
             "did not declare",
         ),
-        ("fix__ask", "sampling/createMessage", all.clone(), "not declared"),
+        (
+            "fix__ask",
+            "sampling/createMessage",
+            all.clone(),
+            "not declared",
+        ),
         ("mute__ask", "elicitation/create", all, "not declared"),
     ] {
         let answer = call(&mut client, tool, &asks(method, form(), 1), &can, None);
         let text = text_of(&answer["result"]);
-        assert!(text.starts_with("refused: ") && text.contains(why), "{answer}");
+        assert!(
+            text.starts_with("refused: ") && text.contains(why),
+            "{answer}"
+        );
     }
 }
 
@@ -513,11 +613,20 @@ fn a_held_call_is_taken_once_and_by_its_own_user_and_call() {
         .filter(|answer| text_of(&answer["result"]).contains("one"))
         .collect();
     assert_eq!(taken.len(), 1, "{answers:?}");
-    let not_taken = answers.iter().find(|answer| answer.get("error").is_some()).unwrap();
+    let not_taken = answers
+        .iter()
+        .find(|answer| answer.get("error").is_some())
+        .unwrap();
     assert!(refused(not_taken).1.contains("used already"), "{not_taken}");
 
     let two_says = json!({ "1": { "action": "accept", "content": { "who": "two" } } });
-    let answer = call(&mut other, "fix__ask", &two, &elicitation(), Some((&second, two_says)));
+    let answer = call(
+        &mut other,
+        "fix__ask",
+        &two,
+        &elicitation(),
+        Some((&second, two_says)),
+    );
     assert!(text_of(&answer["result"]).contains("two"), "{answer}");
 }
 
@@ -530,9 +639,14 @@ fn a_held_call_is_lost_with_its_process_and_its_retry_says_so() {
     let asked = call(&mut client, "fix__ask", &arguments, &elicitation(), None);
     assert!(is_input_required(&asked), "{asked}");
     let called = place.record("fix").into_iter();
-    let mut called = called.filter(|(_, _, line)| String::from_utf8_lossy(line).contains("tools/call"));
+    let mut called =
+        called.filter(|(_, _, line)| String::from_utf8_lossy(line).contains("tools/call"));
     let pid = called.next().unwrap().0;
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(pid),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
     let retry = Some((&asked, json!({ "1": { "action": "accept" } })));
     let answer = call(&mut client, "fix__ask", &arguments, &elicitation(), retry);
     assert_eq!(code_of(&answer), Some("SERVER_DIED"), "{answer}");
@@ -585,7 +699,10 @@ fn who_holds_many_calls_gets_so_many_and_the_server_is_told_why_no_more() {
         if is_input_required(&answer) {
             held += 1;
         } else {
-            assert!(text_of(&answer["result"]).contains("16 calls of this user"), "{answer}");
+            assert!(
+                text_of(&answer["result"]).contains("16 calls of this user"),
+                "{answer}"
+            );
         }
     }
     assert_eq!(held, 16);
@@ -605,7 +722,15 @@ fn a_call_beside_as_many_held_ones_as_there_may_be_is_not_waited_for() {
     let mut client = daemon.modern();
     client.tools();
     let held: Vec<_> = (0..4)
-        .map(|number| call(&mut client, "fix__ask", &numbered(number), &elicitation(), None))
+        .map(|number| {
+            call(
+                &mut client,
+                "fix__ask",
+                &numbered(number),
+                &elicitation(),
+                None,
+            )
+        })
         .collect();
     assert!(held.iter().all(is_input_required), "{held:?}");
     assert_eq!(called(&place), 4);
@@ -664,7 +789,10 @@ fn a_call_that_was_held_for_its_time_gives_its_process_to_another() {
     // The others are where they were.
     for (number, asked) in [(2, &held[2]), (3, &held[3]), (4, &more[0]), (5, &more[1])] {
         let answer = retry(&mut client, number, asked);
-        assert!(text_of(&answer["result"]).contains("accept"), "{number} {answer}");
+        assert!(
+            text_of(&answer["result"]).contains("accept"),
+            "{number} {answer}"
+        );
     }
     let told = place.received("fix", "notifications/cancelled");
     assert_eq!(told.len(), 2, "{told:?}");
@@ -692,7 +820,12 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
         let mut http = daemon.http();
         http.post(&fields, &body.to_string());
         let response = http.response();
-        assert_eq!(response.status, 200, "{}", String::from_utf8_lossy(&response.body));
+        assert_eq!(
+            response.status,
+            200,
+            "{}",
+            String::from_utf8_lossy(&response.body)
+        );
         response.json()
     };
     let asked = post(None);
@@ -705,7 +838,9 @@ fn a_held_call_of_a_client_over_http_outlives_its_connection() {
     wait_for("the call at the server", || has_come().then_some(()));
     drop(passing);
     let cancelled = || place.received("fix", "notifications/cancelled").len();
-    wait_for("the end of all connections", || (cancelled() == 1).then_some(()));
+    wait_for("the end of all connections", || {
+        (cancelled() == 1).then_some(())
+    });
     let answer = post(Some((&asked, json!({ "1": { "action": "accept" } }))));
     assert!(text_of(&answer["result"]).contains("accept"), "{answer}");
     assert_eq!(cancelled(), 1);
@@ -730,7 +865,10 @@ fn a_server_that_asks_ten_thousand_times_is_refused_but_for_a_few() {
     // What was taken is asked for with the next retry, all at once.
     let answers = |asked: &Value| {
         let keys = asked["result"]["inputRequests"].as_object().unwrap().keys();
-        Value::Object(keys.map(|key| (key.clone(), json!({ "action": "accept" }))).collect())
+        Value::Object(
+            keys.map(|key| (key.clone(), json!({ "action": "accept" })))
+                .collect(),
+        )
     };
     let first = answers(&asked);
     assert!(!first.as_object().unwrap().is_empty());

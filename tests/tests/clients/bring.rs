@@ -30,7 +30,12 @@ pub(super) fn users_own() -> Place {
 /// The client, with nobody to ask.
 pub(super) fn client(place: &Place, args: &[&str]) -> Command {
     let mut command = place.colibri_mcp(args);
-    for variable in ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"] {
+    for variable in [
+        "XDG_CONFIG_HOME",
+        "XDG_STATE_HOME",
+        "XDG_DATA_HOME",
+        "XDG_RUNTIME_DIR",
+    ] {
         command.env(variable, place.path(""));
     }
     command.stdin(Stdio::null());
@@ -41,7 +46,10 @@ pub(super) fn client(place: &Place, args: &[&str]) -> Command {
 pub(super) fn run(place: &Place, args: &[&str]) -> (Option<i32>, String) {
     let output = client(place, args).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }
 
 pub(super) fn good(place: &Place, args: &[&str]) -> String {
@@ -60,7 +68,9 @@ pub(super) fn files(place: &Place) -> BTreeMap<PathBuf, Vec<u8>> {
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if matches!(name.as_str(), "state" | "log" | "colibri.sock") || name.ends_with(".record") {
+            if matches!(name.as_str(), "state" | "log" | "colibri.sock")
+                || name.ends_with(".record")
+            {
                 continue;
             }
             match path.symlink_metadata().unwrap().is_dir() {
@@ -103,7 +113,9 @@ fn installed(place: &Place, id: &str) -> PathBuf {
 pub(super) fn words(entry: &Value) -> Vec<String> {
     let args = entry["args"].as_array().unwrap().iter();
     let words = [&entry["command"]].into_iter().chain(args);
-    words.map(|word| word.as_str().unwrap().to_owned()).collect()
+    words
+        .map(|word| word.as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
@@ -144,16 +156,25 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
         json!({ "secret": "fx-fx-token" })
     );
     let secret = place.path("daemon-secrets/fx-fx-token");
-    assert_eq!(fs::metadata(&secret).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(&secret).unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
     assert_eq!(fs::read_to_string(&secret).unwrap(), "tell-nobody-this");
     let consent = place.path("consent.json");
-    assert_eq!(fs::metadata(&consent).unwrap().permissions().mode() & 0o7777, 0o600);
+    assert_eq!(
+        fs::metadata(&consent).unwrap().permissions().mode() & 0o7777,
+        0o600
+    );
     let digest = |place: &Place| {
         let text = fs::read(place.path("external-mcp.json")).unwrap();
         let registry = colibri_registry::Registry::parse(&text, "r").unwrap();
         registry.servers["fx"].digest.clone()
     };
-    assert_eq!(json_of(&consent), json!({ "servers": { "fx": digest(&place) } }));
+    assert_eq!(
+        json_of(&consent),
+        json!({ "servers": { "fx": digest(&place) } })
+    );
 
     // The daemon has it, and restarting it ends its process.
     good(&place, &["call", "fx", "echo"]);
@@ -175,7 +196,10 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
         fs::read(place.path("external-mcp.json")).unwrap(),
         fs::read(kept).unwrap()
     );
-    assert_eq!(json_of(&consent), json!({ "servers": { "fx": digest(&place) } }));
+    assert_eq!(
+        json_of(&consent),
+        json!({ "servers": { "fx": digest(&place) } })
+    );
     good(&place, &["call", "fx", "echo"]);
 
     // Each backup is the file as it was.
@@ -185,7 +209,10 @@ fn a_server_is_added_called_restarted_disabled_enabled_and_removed() {
     assert_eq!(fs::read(backup(&said)).unwrap(), with_server);
     let mut after = files(&place);
     after.retain(|path, _| !path.to_string_lossy().contains(".colibri-backup-"));
-    assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>());
+    assert_eq!(
+        after.keys().collect::<Vec<_>>(),
+        before.keys().collect::<Vec<_>>()
+    );
     assert_eq!(after, before);
     assert!(!place.path("daemon-secrets").exists());
 }
@@ -210,7 +237,11 @@ fn a_server_that_does_not_start_is_no_success_at_a_daemon_that_is_named_either()
     };
     let (status, said) = add("dead");
     assert_eq!(status, Some(69), "{said}");
-    for part in ["Added dead to", "dead is there and does not work", "no such module"] {
+    for part in [
+        "Added dead to",
+        "dead is there and does not work",
+        "no such module",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     daemon.stop();
@@ -241,7 +272,15 @@ fn a_server_that_does_not_start_is_no_success_at_a_daemon_that_is_named_either()
 fn what_is_left_of_a_server_whose_entry_is_gone_is_removed_too() {
     let place = users_own();
     place.registry(&json!({ "fx-two": { "command": "/bin/sh", "env": { "T": { "secret": "fx-two-token" } } } }));
-    let add = ["add", "fx", "--yes", "--env", "FX_TOKEN=tell-nobody-this", "--", "sh"];
+    let add = [
+        "add",
+        "fx",
+        "--yes",
+        "--env",
+        "FX_TOKEN=tell-nobody-this",
+        "--",
+        "sh",
+    ];
     let first = backup(&good(&place, &add));
     // As the person does who wants the registry back as it was.
     fs::copy(first, place.path("external-mcp.json")).unwrap();
@@ -251,7 +290,10 @@ fn what_is_left_of_a_server_whose_entry_is_gone_is_removed_too() {
     fs::write(tokens("fx"), "{}").unwrap();
     fs::write(tokens("fx-two"), "{}").unwrap();
     let said = good(&place, &["remove", "fx", "--yes"]);
-    assert!(said.contains("it has no entry, but this is left of it"), "{said}");
+    assert!(
+        said.contains("it has no entry, but this is left of it"),
+        "{said}"
+    );
     assert!(!place.path("daemon-secrets/fx-fx-token").exists() && !tokens("fx").exists());
     assert!(place.path("daemon-secrets/fx-two-token").exists() && tokens("fx-two").exists());
     assert_eq!(run(&place, &["remove", "fx", "--yes"]).0, Some(65));
@@ -268,7 +310,15 @@ fn a_server_never_takes_the_secret_of_another() {
     fs::create_dir(place.path("daemon-secrets")).unwrap();
     fs::write(place.path("daemon-secrets/fx-fx-token"), "of crm").unwrap();
     let before = files(&place);
-    let add = ["add", "fx", "--yes", "--env", "FX_TOKEN=tell-nobody-this", "--", "sh"];
+    let add = [
+        "add",
+        "fx",
+        "--yes",
+        "--env",
+        "FX_TOKEN=tell-nobody-this",
+        "--",
+        "sh",
+    ];
     let (status, said) = run(&place, &add);
     assert_eq!(status, Some(65), "{said}");
     assert!(said.contains("fx-fx-token, which is crm's"), "{said}");
@@ -280,13 +330,21 @@ fn two_that_add_at_once_wait_for_each_other() {
     let place = users_own();
     place.registry(&json!({}));
     // Whoever changes the registry holds this; so both have seen that there is no such server yet.
-    let held = Flock::lock(fs::File::open(place.path("")).unwrap(), FlockArg::LockExclusive).unwrap();
+    let held = Flock::lock(
+        fs::File::open(place.path("")).unwrap(),
+        FlockArg::LockExclusive,
+    )
+    .unwrap();
     let adds: Vec<_> = ["one-of-them", "the-other-one"]
         .iter()
         .map(|secret| {
             let value = format!("FX_TOKEN={secret}");
             let mut add = client(&place, &["add", "fx", "--yes", "--env", &value, "--", "sh"]);
-            let mut add = add.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut add = add
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
             let mut said = BufReader::new(add.stderr.take().unwrap());
             let mut line = String::new();
             said.read_line(&mut line).unwrap();
@@ -367,7 +425,15 @@ fn what_cannot_be_is_refused_with_its_reason() {
     let before = files(&place);
     for (args, why, code) in [
         (
-            &["add", "x", "--yes", "--", "/nonexistent/docker", "run", "image"][..],
+            &[
+                "add",
+                "x",
+                "--yes",
+                "--",
+                "/nonexistent/docker",
+                "run",
+                "image",
+            ][..],
             "is not there",
             65,
         ),
@@ -382,7 +448,16 @@ fn what_cannot_be_is_refused_with_its_reason() {
             65,
         ),
         (
-            &["add", "x", "--yes", "--", "uvx", "--from", "git+https://h/x", "x"],
+            &[
+                "add",
+                "x",
+                "--yes",
+                "--",
+                "uvx",
+                "--from",
+                "git+https://h/x",
+                "x",
+            ],
             "not the name of a package",
             65,
         ),
@@ -410,23 +485,55 @@ fn what_cannot_be_is_refused_with_its_reason() {
             "user or password",
             65,
         ),
-        (&["add", "x", "--yes", "--url", "https://h:99999/"], "port", 65),
         (
-            &["add", "x", "--yes", "--url", "https://h/", "--header", "Host=x"],
+            &["add", "x", "--yes", "--url", "https://h:99999/"],
+            "port",
+            65,
+        ),
+        (
+            &[
+                "add",
+                "x",
+                "--yes",
+                "--url",
+                "https://h/",
+                "--header",
+                "Host=x",
+            ],
             "belongs to the transport",
             65,
         ),
         (
-            &["add", "x", "--yes", "--url", "https://h/", "--header", "X=a\nb"],
+            &[
+                "add",
+                "x",
+                "--yes",
+                "--url",
+                "https://h/",
+                "--header",
+                "X=a\nb",
+            ],
             "printable ASCII",
             65,
         ),
         (&["remove", "x", "--yes"], "has no server x", 65),
         (&["server", "enable", "x", "--yes"], "has no server x", 65),
         (&["import", "zed", "--yes"], "no settings here", 65),
-        (&["import", "/nonexistent/x.json", "--yes"], "No such file", 66),
-        (&["import", "windsrf", "--yes"], "did you mean windsurf?", 65),
-        (&["import", "gemini-cli", "--yes"], ".gemini/settings.json", 65),
+        (
+            &["import", "/nonexistent/x.json", "--yes"],
+            "No such file",
+            66,
+        ),
+        (
+            &["import", "windsrf", "--yes"],
+            "did you mean windsurf?",
+            65,
+        ),
+        (
+            &["import", "gemini-cli", "--yes"],
+            ".gemini/settings.json",
+            65,
+        ),
     ] {
         let (status, said) = run(&place, args);
         assert_eq!(status, Some(code), "{args:?}: {said}");
@@ -441,7 +548,10 @@ fn what_cannot_be_is_refused_with_its_reason() {
     for path in [&odd, &large, &PathBuf::from("/dev/zero"), &place.path("")] {
         let (status, said) = run(&place, &["import", path.to_str().unwrap(), "--yes"]);
         assert_eq!(status, Some(65), "{said}");
-        assert!(said.contains("not a regular file of at most 256 MiB"), "{said}");
+        assert!(
+            said.contains("not a regular file of at most 256 MiB"),
+            "{said}"
+        );
     }
 }
 
@@ -481,17 +591,31 @@ fn an_editors_servers_come_in_and_odd_ones_do_not_hinder_them() {
     ids.sort();
     assert_eq!(ids, ["kept", "my-shell", "my-shell-2", "remote"]);
     assert_eq!(servers["kept"]["command"], "/bin/true");
-    assert!(servers["my-shell-2"]["command"].as_str().unwrap().ends_with("/sh"));
+    assert!(
+        servers["my-shell-2"]["command"]
+            .as_str()
+            .unwrap()
+            .ends_with("/sh")
+    );
     assert_eq!(servers["remote"]["headers"], json!({ "X-Team": "blue" }));
     // An entry that reads a secret of another keeps it.
-    let shared = json!({ "command": "/bin/sh", "env": { "S": { "secret": "my-shell-2-shell-secret" } } });
+    let shared =
+        json!({ "command": "/bin/sh", "env": { "S": { "secret": "my-shell-2-shell-secret" } } });
     let mut more = servers;
     more["other"] = shared;
     place.registry(&more);
     good(&place, &["remove", "my-shell-2", "--yes"]);
-    assert!(place.path("daemon-secrets/my-shell-2-shell-secret").exists());
+    assert!(
+        place
+            .path("daemon-secrets/my-shell-2-shell-secret")
+            .exists()
+    );
     good(&place, &["remove", "other", "--yes"]);
-    assert!(!place.path("daemon-secrets/my-shell-2-shell-secret").exists());
+    assert!(
+        !place
+            .path("daemon-secrets/my-shell-2-shell-secret")
+            .exists()
+    );
 }
 
 #[test]
@@ -575,7 +699,11 @@ fn mcp_remote_becomes_the_address_that_it_leads_to() {
 
 /// The client at a terminal, and what it says there: its output, and what is shown of what is typed. Each answer is typed
 /// once its question stands there.
-fn at_terminal(place: &Place, args: &[&str], answers: &[(&str, &str)]) -> (Option<i32>, String, String) {
+fn at_terminal(
+    place: &Place,
+    args: &[&str],
+    answers: &[(&str, &str)],
+) -> (Option<i32>, String, String) {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let mut command = client(place, args);
     command
@@ -606,7 +734,11 @@ fn at_terminal(place: &Place, args: &[&str], answers: &[(&str, &str)]) -> (Optio
     let length = keyboard.read(&mut shown).unwrap_or_default();
     let all = [output.stdout, said].concat();
     let shown = String::from_utf8_lossy(&shown[..length]).into_owned();
-    (output.status.code(), String::from_utf8_lossy(&all).into_owned(), shown)
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&all).into_owned(),
+        shown,
+    )
 }
 
 #[test]
@@ -618,7 +750,10 @@ fn a_variable_without_a_value_is_asked_for_and_a_secret_is_not_shown() {
     let answers = [("FX_TOKEN: ", "tell-nobody-this\n"), ("LEVEL: ", "loud\n")];
     let (status, said, shown) = at_terminal(&place, &add, &answers);
     assert_eq!(status, Some(0), "{said}");
-    assert!(shown.contains("loud") && !shown.contains("tell-nobody-this"), "{shown}");
+    assert!(
+        shown.contains("loud") && !shown.contains("tell-nobody-this"),
+        "{shown}"
+    );
     assert!(
         !said.contains("tell-nobody-this") && said.contains("LEVEL=loud"),
         "{said}"
@@ -656,7 +791,10 @@ fn the_bridge_at_a_terminal_says_what_it_is() {
     }
     // An editor is told nothing of that.
     let output = client(&place, &[]).output().unwrap();
-    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
 }
 
 #[test]
@@ -674,7 +812,10 @@ fn a_default_of_a_published_server_stands_in_the_plan() {
         "{said}"
     );
     let entry = json_of(&place.path("external-mcp.json"))["servers"]["remote"].clone();
-    assert_eq!(entry["headers"], json!({ "X-Region": "eu", "X-Level": "low" }));
+    assert_eq!(
+        entry["headers"],
+        json!({ "X-Region": "eu", "X-Level": "low" })
+    );
 }
 
 /// A zip file of files that are not compressed (APPNOTE.TXT 4.3), each of which may be executed.
@@ -682,7 +823,9 @@ fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
     let (mut bytes, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in files {
         let crc = content.iter().fold(u32::MAX, |crc, byte| {
-            (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)))
+            (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+                (crc >> 1) ^ (0xedb8_8320 * (crc & 1))
+            })
         });
         let mut facts = [20_u16, 0, 0, 0, 0x21].map(u16::to_le_bytes).concat();
         facts.extend((!crc).to_le_bytes());
@@ -734,20 +877,32 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     let (status, said) = run(&place, &["import", file, "--yes"]);
     assert_eq!(status, Some(65), "{said}");
     assert!(said.contains("it needs pass"), "{said}");
-    let (status, said) = run(&place, &["import", file, "--yes", "--sha256", &"0".repeat(64)]);
+    let (status, said) = run(
+        &place,
+        &["import", file, "--yes", "--sha256", &"0".repeat(64)],
+    );
     assert_eq!(status, Some(65), "{said}");
     assert!(said.contains("another than the one named"), "{said}");
 
     let hash = colibri_registry::sha256_hex(&bytes);
     let set = "pass=open-sesame-1";
-    let said = good(&place, &["import", file, "--yes", "--sha256", &hash, "--set", set]);
-    assert!(said.contains(&hash) && !said.contains("open-sesame-1"), "{said}");
+    let said = good(
+        &place,
+        &["import", file, "--yes", "--sha256", &hash, "--set", set],
+    );
+    assert!(
+        said.contains(&hash) && !said.contains("open-sesame-1"),
+        "{said}"
+    );
     let prefix = installed(&place, "bundled-server");
     let entry = &json_of(&place.path("external-mcp.json"))["servers"]["bundled-server"];
     assert_eq!(entry["from"], format!("mcpb:sha256:{hash}"));
     assert!(entry.get("command").is_none(), "{entry}");
     let record = json_of(&prefix.join("installed.json"));
-    assert_eq!((&record["from"], &record["lock"]), (&entry["from"], &entry["lock"]));
+    assert_eq!(
+        (&record["from"], &record["lock"]),
+        (&entry["from"], &entry["lock"])
+    );
     let lock = entry["lock"].as_str().unwrap().replace("sha256:", "");
     assert!(place.path(&format!("locks/{lock}.json")).exists());
     good(&place, &["call", "bundled-server", "echo"]);
@@ -759,20 +914,31 @@ fn a_bundle_is_unpacked_run_checked_and_removed() {
     assert!(said.contains("not as it was installed"), "{said}");
     let (status, said) = run(&place, &["sync", "--yes"]);
     assert_eq!(status, Some(65), "{said}");
-    assert!(said.contains("its bundle was a file: sync --bundle FILE"), "{said}");
+    assert!(
+        said.contains("its bundle was a file: sync --bundle FILE"),
+        "{said}"
+    );
     let said = good(&place, &["sync", "--yes", "--bundle", file]);
-    assert!(said.contains("Installed and turned on: bundled-server"), "{said}");
+    assert!(
+        said.contains("Installed and turned on: bundled-server"),
+        "{said}"
+    );
     good(&place, &["call", "bundled-server", "echo"]);
 
     // No registry has a newer one: that is no failure of all updates, but one of its own.
     let way = "colibri-mcp remove bundled-server, and colibri-mcp import FILE";
     let said = good(&place, &["update"]);
-    assert!(said.contains(way) && said.contains("Nothing to update."), "{said}");
+    assert!(
+        said.contains(way) && said.contains("Nothing to update."),
+        "{said}"
+    );
     let (status, said) = run(&place, &["update", "bundled-server"]);
     assert!(status == Some(65) && said.contains(way), "{said}");
     good(&place, &["remove", "bundled-server", "--yes"]);
     assert!(
-        !prefix.exists() && !place.path("locks").exists() && !place.path("daemon-secrets/bundled-server-pass").exists()
+        !prefix.exists()
+            && !place.path("locks").exists()
+            && !place.path("daemon-secrets/bundled-server-pass").exists()
     );
 }
 
@@ -839,7 +1005,9 @@ fn serve(bytes: Vec<u8>) -> String {
                 "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                 bytes.len()
             );
-            stream.write_all(&[head.as_bytes(), bytes].concat()).unwrap();
+            stream
+                .write_all(&[head.as_bytes(), bytes].concat())
+                .unwrap();
         }
     });
     address
@@ -850,7 +1018,10 @@ fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
     let place = users_own();
     let manifest = json!({ "dxt_version": "0.1", "name": "b", "server": { "type": "python", "entry_point": "s.py",
         "mcp_config": { "command": "python3", "args": ["${__dirname}/s.py"], "env": { "A": "1" } } } });
-    let bytes = zip_of(&[("manifest.json", manifest.to_string().as_bytes()), ("s.py", b"print()")]);
+    let bytes = zip_of(&[
+        ("manifest.json", manifest.to_string().as_bytes()),
+        ("s.py", b"print()"),
+    ]);
     let hash = colibri_registry::sha256_hex(&bytes);
     let address = serve(bytes);
     let file = place.path("server.json");
@@ -858,7 +1029,8 @@ fn a_bundle_of_a_registry_is_fetched_by_its_hash() {
         let package = json!({ "registryType": "mcpb", "identifier": format!("{address}/{name}"), "fileSha256": hash,
             "transport": { "type": "stdio" },
             "environmentVariables": [{ "name": "B_KEY", "isSecret": true, "isRequired": true }] });
-        let server = json!({ "name": "com.example/published", "version": "1.0.0", "packages": [package] });
+        let server =
+            json!({ "name": "com.example/published", "version": "1.0.0", "packages": [package] });
         fs::write(&file, server.to_string()).unwrap();
         run(
             &place,
@@ -932,8 +1104,13 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     let (status, said) = host.run(&["add", "fx", "--yes", "--", "sh"]);
     assert!(status == Some(77) && said.contains("--service"), "{said}");
     let bundle = place.path("b.mcpb");
-    let manifest = br#"{"manifest_version":"0.3","name":"b","server":{"type":"python","entry_point":"s.py"}}"#;
-    fs::write(&bundle, zip_of(&[("manifest.json", manifest), ("s.py", b"")])).unwrap();
+    let manifest =
+        br#"{"manifest_version":"0.3","name":"b","server":{"type":"python","entry_point":"s.py"}}"#;
+    fs::write(
+        &bundle,
+        zip_of(&[("manifest.json", manifest), ("s.py", b"")]),
+    )
+    .unwrap();
     let before = files(place);
     let add = [
         "add",
@@ -955,13 +1132,23 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     );
     let facts = |path: &str| {
         let facts = fs::metadata(host.path(path)).unwrap();
-        (facts.permissions().mode() & 0o7777, facts.uid(), facts.gid())
+        (
+            facts.permissions().mode() & 0o7777,
+            facts.uid(),
+            facts.gid(),
+        )
     };
     let (status, said) = host.run(&["import", bundle.to_str().unwrap(), "--service", "--yes"]);
     assert_eq!(status, Some(0), "{said}");
     let below = |path: &str| {
         let mut names = fs::read_dir(host.path(path)).unwrap();
-        let name = names.next().unwrap().unwrap().file_name().into_string().unwrap();
+        let name = names
+            .next()
+            .unwrap()
+            .unwrap()
+            .file_name()
+            .into_string()
+            .unwrap();
         format!("{path}/{name}")
     };
     let of_bundle = below("libexec/colibri/servers/b");
@@ -984,7 +1171,10 @@ fn root_adds_to_the_service_and_nobody_starts_a_daemon_beside_it() {
     fs::copy("/bin/true", place.path("roots-own/server")).unwrap();
     let own_program = place.path("roots-own/server").display().to_string();
     let (status, said) = host.run(&["add", "no", "--service", "--yes", "--", &own_program]);
-    assert!(status == Some(65) && said.contains("closed to others"), "{said}");
+    assert!(
+        status == Some(65) && said.contains("closed to others"),
+        "{said}"
+    );
     fs::remove_dir_all(place.path("roots-own")).unwrap();
 
     // The service is down: that is said, and no daemon of the user's own takes its place.
@@ -1022,10 +1212,16 @@ fn commands_that_write_answer_as_json_too() {
     let servers = json!({ "mcpServers": { "x": x, "y": { "command": "/nonexistent/docker" } } });
     fs::write(&file, servers.to_string()).unwrap();
     let added = answer(&["import", file.to_str().unwrap(), "--yes"]);
-    assert_eq!((&added["added"], &added["registry"]), (&json!(["x"]), &registry));
+    assert_eq!(
+        (&added["added"], &added["registry"]),
+        (&json!(["x"]), &registry)
+    );
     assert_eq!(added["refused"][0]["server"], "y");
     assert_eq!(added["daemon"]["reloaded"], true);
-    assert!(Path::new(added["backup"].as_str().unwrap()).exists(), "{added}");
+    assert!(
+        Path::new(added["backup"].as_str().unwrap()).exists(),
+        "{added}"
+    );
     let disabled = answer(&["server", "disable", "x", "--yes"]);
     assert_eq!(
         (&disabled["server"], &disabled["enabled"]),
@@ -1033,10 +1229,16 @@ fn commands_that_write_answer_as_json_too() {
     );
     assert_eq!(answer(&["server", "enable", "x", "--yes"])["enabled"], true);
     let removed = answer(&["remove", "x", "--yes"]);
-    assert_eq!(removed["files"], json!([place.path("colibri/daemon-secrets/x-a-key")]));
+    assert_eq!(
+        removed["files"],
+        json!([place.path("colibri/daemon-secrets/x-a-key")])
+    );
     let editor = place.path(".cursor/mcp.json");
     let connected = answer(&["connect", "cursor", "--yes"]);
-    assert_eq!(connected, json!({ "file": editor, "changed": true, "backup": null }));
+    assert_eq!(
+        connected,
+        json!({ "file": editor, "changed": true, "backup": null })
+    );
     assert_eq!(
         answer(&["connect", "cursor", "--yes"]),
         json!({ "file": editor, "changed": false })
@@ -1065,14 +1267,27 @@ fn stand_in_npm(place: &Place, installs: &str) -> PathBuf {
 fn one_that_is_interrupted_undoes_what_is_half_done() {
     let place = users_own();
     let started = place.path("started");
-    let endless = format!("echo half >half; sleep 300 & echo $! >'{}'; wait", started.display());
+    let endless = format!(
+        "echo half >half; sleep 300 & echo $! >'{}'; wait",
+        started.display()
+    );
     let programs = stand_in_npm(&place, &endless);
     fs::create_dir(place.path("tmp")).unwrap();
     let before = files(&place);
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let mut add = client(
             &place,
-            &["add", "p", "--yes", "--env", "P_TOKEN=abc", "--", "npx", "-y", "p"],
+            &[
+                "add",
+                "p",
+                "--yes",
+                "--env",
+                "P_TOKEN=abc",
+                "--",
+                "npx",
+                "-y",
+                "p",
+            ],
         );
         add.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
         add.env("TMPDIR", place.path("tmp"))
@@ -1099,15 +1314,34 @@ fn one_that_is_interrupted_undoes_what_is_half_done() {
 fn long_work_says_what_it_is() {
     let place = users_own();
     let go = place.path("go");
-    let waits = format!("while [ ! -e '{}' ]; do sleep 0.1; done; exit 1", go.display());
+    let waits = format!(
+        "while [ ! -e '{}' ]; do sleep 0.1; done; exit 1",
+        go.display()
+    );
     let programs = stand_in_npm(&place, &waits);
     for as_events in [false, true] {
-        let mut words = vec!["add", "p", "--yes", "--env", "P_TOKEN=abc", "--", "npx", "-y", "p"];
+        let mut words = vec![
+            "add",
+            "p",
+            "--yes",
+            "--env",
+            "P_TOKEN=abc",
+            "--",
+            "npx",
+            "-y",
+            "p",
+        ];
         words.splice(0..0, as_events.then_some("--json"));
         let mut add = client(&place, &words);
         add.env("PATH", format!("{}:/usr/bin:/bin", programs.display()));
-        let mut add = add.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(add.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let mut add = add
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(add.stderr.take().unwrap())
+            .lines()
+            .map(Result::unwrap);
         // The installer goes on once it was said what is waited for.
         let step = lines.by_ref().find(|line| line.contains("installing "));
         let step = step.expect("a sign of life");
@@ -1125,8 +1359,7 @@ fn long_work_says_what_it_is() {
 #[test]
 fn a_package_of_which_a_part_could_not_be_written_is_refused() {
     let place = users_own();
-    let warns =
-        "mkdir -p node_modules/p; : >node_modules/p/p.js; echo 'npm warn tar TAR_ENTRY_ERROR ENOSPC: no space' >&2";
+    let warns = "mkdir -p node_modules/p; : >node_modules/p/p.js; echo 'npm warn tar TAR_ENTRY_ERROR ENOSPC: no space' >&2";
     let programs = stand_in_npm(&place, warns);
     let before = files(&place);
     let mut add = client(&place, &["add", "p", "--yes", "--", "npx", "-y", "p"]);
@@ -1150,7 +1383,10 @@ fn one_that_cannot_be_written_says_why_and_leaves_nothing() {
     // Where its secret would be is no directory.
     fs::write(place.path("daemon-secrets"), "").unwrap();
     let before = files(&place);
-    let (status, said) = run(&place, &["add", "fx", "--yes", "--env", "FX_TOKEN=abc", "--", "sh"]);
+    let (status, said) = run(
+        &place,
+        &["add", "fx", "--yes", "--env", "FX_TOKEN=abc", "--", "sh"],
+    );
     assert_eq!(status, Some(65), "{said}");
     assert!(
         said.contains("fx was not written") && said.contains("daemon-secrets: File exists"),
@@ -1191,6 +1427,9 @@ fn no_two_secrets_of_one_import_are_one_file() {
         let file = env[name]["secret"].as_str().unwrap();
         fs::read_to_string(place.path("daemon-secrets").join(file)).unwrap()
     };
-    assert_eq!((kept("B_TOKEN").trim(), kept("b_token").trim()), ("first", "second"));
+    assert_eq!(
+        (kept("B_TOKEN").trim(), kept("b_token").trim()),
+        ("first", "second")
+    );
     assert!(registry["servers"].get("a-b").is_none(), "{registry}");
 }

@@ -29,7 +29,10 @@ struct Bridge {
 
 impl Home {
     fn new(configuration: &str) -> Home {
-        let directory = tempfile::Builder::new().prefix("colibri-chibi-").tempdir().unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("colibri-chibi-")
+            .tempdir()
+            .unwrap();
         let home = Home { directory };
         if !configuration.is_empty() {
             fs::write(home.path("mcp-bridge.toml"), configuration).unwrap();
@@ -68,7 +71,11 @@ impl Home {
     fn spawn(&self, mut command: Command, stderr: &str) -> Bridge {
         let process = command.spawn().unwrap();
         let (home, stderr) = (self.directory.path().to_owned(), self.path(stderr));
-        Bridge { process, home, stderr }
+        Bridge {
+            process,
+            home,
+            stderr,
+        }
     }
 
     /// A bridge that listens.
@@ -126,7 +133,9 @@ impl Bridge {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.listening()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
         stream
     }
 
@@ -156,7 +165,10 @@ impl Bridge {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         let lines = String::from_utf8(output.stdout).unwrap();
-        lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     fn pid(&self) -> Pid {
@@ -192,7 +204,8 @@ fn schema(server: &str, tool: &str) -> Value {
 #[test]
 fn every_operation_of_an_independent_client() {
     let home = Home::new("");
-    let configuration = home.server("My_Files", "f") + "[servers.gone]\ncommand = \"no-such-program\"\n";
+    let configuration =
+        home.server("My_Files", "f") + "[servers.gone]\ncommand = \"no-such-program\"\n";
     fs::write(home.path("mcp-bridge.toml"), configuration).unwrap();
     fs::create_dir(home.path("frames")).unwrap();
     let failed = json!({ "isError": true, "content": [
@@ -204,7 +217,10 @@ fn every_operation_of_an_independent_client() {
     fs::write(home.path("frames/failed"), frame).unwrap();
     let mut bridge = home.bridge();
     let said = bridge.said();
-    assert!(said.contains("\"My_Files\" is called my-files here"), "{said}");
+    assert!(
+        said.contains("\"My_Files\" is called my-files here"),
+        "{said}"
+    );
     let lock = bridge.lock();
     assert_eq!(lock["pid"], bridge.process.id());
     assert_eq!(lock["address"], bridge.listening());
@@ -243,8 +259,14 @@ fn every_operation_of_an_independent_client() {
         answers[1],
         json!({ "ok": true, "result": "{\"n\":1,\"text\":\"a\\nb\"}" })
     );
-    assert_eq!(error(&answers[2]), "tool error: no\n[image: image/png]\ndisk");
-    assert_eq!(answers[3], json!({ "ok": true, "schema": echo["parameters"] }));
+    assert_eq!(
+        error(&answers[2]),
+        "tool error: no\n[image: image/png]\ndisk"
+    );
+    assert_eq!(
+        answers[3],
+        json!({ "ok": true, "schema": echo["parameters"] })
+    );
     assert_eq!(error(&answers[4]), "unknown server: nowhere");
     assert_eq!(error(&answers[5]), "unknown tool: nothing");
     assert_eq!(error(&answers[6]), "unknown tool: nothing");
@@ -254,13 +276,20 @@ fn every_operation_of_an_independent_client() {
         answers[7]
     );
     assert_eq!(error(&answers[8]), "unknown op: stop");
-    assert!(error(&answers[9]).contains("not a JSON object"), "{}", answers[9]);
+    assert!(
+        error(&answers[9]).contains("not a JSON object"),
+        "{}",
+        answers[9]
+    );
     assert_eq!(error(&answers[10]), "unknown server: nowhere");
 
     // A server that is gone in the middle of a call is an error, and the next call is answered.
     let died = bridge.ask(&call("my-files", "die_mid_answer", json!({})));
     assert!(error(&died).starts_with("tool error: "), "{died}");
-    assert_eq!(bridge.ask(&call("my-files", "echo", json!({})))["result"], "{}");
+    assert_eq!(
+        bridge.ask(&call("my-files", "echo", json!({})))["result"],
+        "{}"
+    );
     // The whole chain recorded it.
     let trail = home.path("mcp-bridge/colibri/trail");
     let recorded: String = fs::read_dir(trail)
@@ -297,13 +326,19 @@ fn without_a_file_there_are_no_servers_and_a_broken_one_says_where() {
             "[servers.a]\nargs = []\n",
             "line 1, column 1: a has neither a command nor a url",
         ),
-        ("idle_timeout_minutes = -1\n", "line 1, column 24: idle_timeout_minutes"),
+        (
+            "idle_timeout_minutes = -1\n",
+            "line 1, column 24: idle_timeout_minutes",
+        ),
     ] {
         let said = bridge_of(broken);
         let line = said
             .lines()
             .find(|line| line.starts_with("[mcp-bridge] config parse error: "));
-        assert!(line.is_some_and(|line| line.contains(wanted)), "{broken}: {said}");
+        assert!(
+            line.is_some_and(|line| line.contains(wanted)),
+            "{broken}: {said}"
+        );
     }
     // What others may write in is not the user's own.
     let home = Home::new("[servers.a]\ncommand = \"/bin/true\"\n");
@@ -324,7 +359,10 @@ fn without_servers_and_a_service_the_list_is_empty() {
         bridge.ask(&json!({ "op": "list_tools" })),
         json!({ "ok": true, "tools": [] })
     );
-    assert!(!home.path("mcp-bridge").exists(), "a daemon was started for nothing");
+    assert!(
+        !home.path("mcp-bridge").exists(),
+        "a daemon was started for nothing"
+    );
 }
 
 #[test]
@@ -336,7 +374,11 @@ fn the_services_servers_are_offered_and_a_name_in_both_is_the_files() {
     }));
     let daemon = place.start(&[]);
     let home = Home::new("");
-    fs::write(home.path("mcp-bridge.toml"), home.server("both", "own-both")).unwrap();
+    fs::write(
+        home.path("mcp-bridge.toml"),
+        home.server("both", "own-both"),
+    )
+    .unwrap();
     let mut command = home.command("stderr");
     command.env("COLIBRI_MCP_SOCKET", place.socket());
     let bridge = home.spawn(command, "stderr");
@@ -350,7 +392,11 @@ fn the_services_servers_are_offered_and_a_name_in_both_is_the_files() {
     };
     assert_eq!((of("both"), of("theirs")), (1, 1), "{listed}");
     for server in ["both", "theirs"] {
-        assert_eq!(bridge.ask(&call(server, "echo", json!({})))["result"], "{}", "{server}");
+        assert_eq!(
+            bridge.ask(&call(server, "echo", json!({})))["result"],
+            "{}",
+            "{server}"
+        );
     }
     assert!(home.path("own-both.record").exists());
     assert_eq!(
@@ -372,7 +418,10 @@ fn what_a_bridge_wrote_and_did_not_live_to_tell_its_daemon_the_next_one_tells() 
     let (one, two) = (home.server("one", "a"), home.server("two", "a"));
     for (home, servers, name) in [(&home, &one, "one"), (&written, &two, "two")] {
         fs::write(home.path("mcp-bridge.toml"), servers).unwrap();
-        assert_eq!(home.bridge().ask(&call(name, "echo", json!({})))["ok"], true);
+        assert_eq!(
+            home.bridge().ask(&call(name, "echo", json!({})))["ok"],
+            true
+        );
     }
     for name in ["external-mcp.json", "consent.json"] {
         let name = format!("mcp-bridge/colibri/{name}");
@@ -422,12 +471,19 @@ fn summaries_take_the_place_of_descriptions_and_are_kept() {
     let bridge = home.bridge();
     let described = || {
         let listed = bridge.ask(&json!({ "op": "list_tools" }));
-        listed["tools"][0]["description"].as_str().map(str::to_owned)
+        listed["tools"][0]["description"]
+            .as_str()
+            .map(str::to_owned)
     };
     // Until there is one, it is the first sentence.
     let until = wait_for("the tool", described);
-    assert!(["Asks.", "Says what it does."].contains(&&*until), "{until}");
-    wait_for("the summary", || (described()? == "Says what it does.").then_some(()));
+    assert!(
+        ["Asks.", "Says what it does."].contains(&&*until),
+        "{until}"
+    );
+    wait_for("the summary", || {
+        (described()? == "Says what it does.").then_some(())
+    });
     assert_eq!(fs::read_to_string(&asked).unwrap(), "some/model 300\n");
     drop(bridge);
     let cache = fs::read_to_string(home.path("mcp-bridge/cache.jsonl")).unwrap();
@@ -450,7 +506,8 @@ fn a_call_that_is_not_answered_is_answered_before_clients_give_up() {
     // The independent client waits 30 s.
     let answers = bridge.python(&[call("a", "never", json!({}))]);
     assert!(
-        error(&answers[0]).contains("did not answer in time") || error(&answers[0]).contains("no answer yet"),
+        error(&answers[0]).contains("did not answer in time")
+            || error(&answers[0]).contains("no answer yet"),
         "{answers:?}"
     );
 }
@@ -464,12 +521,20 @@ fn a_hundred_connections_at_once_are_answered() {
         let asked: Vec<_> = (0..100)
             .map(|number| {
                 let bridge = &bridge;
-                scope.spawn(move || (number, bridge.ask(&call("a", "echo", json!({ "n": number })))))
+                scope.spawn(move || {
+                    (
+                        number,
+                        bridge.ask(&call("a", "echo", json!({ "n": number }))),
+                    )
+                })
             })
             .collect();
         for one in asked {
             let (number, answer) = one.join().unwrap();
-            assert_eq!(answer, json!({ "ok": true, "result": format!("{{\"n\":{number}}}") }));
+            assert_eq!(
+                answer,
+                json!({ "ok": true, "result": format!("{{\"n\":{number}}}") })
+            );
         }
     });
 }
@@ -559,11 +624,17 @@ fn another_user_who_connects_without_end_keeps_nobody_waiting() {
                 let _ = done.send(ask(number));
             }
         });
-        let answers: Vec<_> = (0..CALLS).map_while(|_| answered.recv_timeout(LIMIT).ok()).collect();
+        let answers: Vec<_> = (0..CALLS)
+            .map_while(|_| answered.recv_timeout(LIMIT).ok())
+            .collect();
         // They end before anything can fail here.
         drop(flood.stdin.take());
         assert!(flood.wait().unwrap().success());
-        assert_eq!(answers.len(), CALLS, "answers within {LIMIT:?} each, beside {held}");
+        assert_eq!(
+            answers.len(),
+            CALLS,
+            "answers within {LIMIT:?} each, beside {held}"
+        );
         for (number, answer) in answers.iter().enumerate() {
             assert_eq!(answer["result"], format!("{{\"n\":{number}}}"));
         }
@@ -714,7 +785,11 @@ fn of_two_bridges_at_once_one_stays() {
         match round % 4 {
             0 => {}
             1 => fs::write(home.path("mcp-bridge.lock"), left(i32::MAX as u32, now)).unwrap(),
-            2 => fs::write(home.path("mcp-bridge.lock"), left(std::process::id(), now - 60)).unwrap(),
+            2 => fs::write(
+                home.path("mcp-bridge.lock"),
+                left(std::process::id(), now - 60),
+            )
+            .unwrap(),
             _ => fs::write(home.path("mcp-bridge.lock"), "{").unwrap(),
         }
         let (first, second) = (home.command("stderr"), home.command("stderr-2"));
@@ -785,7 +860,13 @@ const STRANGER: &str = "import socket,sys\nh,p=sys.argv[1].rsplit(':',1)\ns=sock
 fn as_user(uid: u32, address: &str) -> String {
     let mut command = Command::new("/usr/bin/env");
     command
-        .args(["PATH=/usr/local/bin:/usr/bin:/bin", "python3", "-c", STRANGER, address])
+        .args([
+            "PATH=/usr/local/bin:/usr/bin:/bin",
+            "python3",
+            "-c",
+            STRANGER,
+            address,
+        ])
         .uid(uid)
         .gid(uid)
         .current_dir("/");
@@ -803,7 +884,9 @@ fn another_users_connection_is_refused_roots_bridge_included() {
     assert!(as_user(0, &bridge.listening()).contains("ok"));
     assert_eq!(as_user(own, &bridge.listening()).trim(), "b''");
     assert!(
-        bridge.said().contains("was refused: the other end is uid 60801's"),
+        bridge
+            .said()
+            .contains("was refused: the other end is uid 60801's"),
         "{}",
         bridge.said()
     );
@@ -845,7 +928,12 @@ fn a_server_that_changed_says_in_every_answer_why_its_tools_are_gone() {
     let colibri_mcp = |args: &[&str]| {
         let mut command = Command::new(program("colibri-mcp"));
         let socket = home.path("mcp-bridge/colibri/colibri.sock");
-        let output = command.arg("--socket").arg(socket).args(args).output().unwrap();
+        let output = command
+            .arg("--socket")
+            .arg(socket)
+            .args(args)
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
@@ -871,7 +959,12 @@ fn a_server_that_changed_says_in_every_answer_why_its_tools_are_gone() {
         .and_then(|rest| rest.split_whitespace().next());
     colibri_mcp(&["pin", "accept", "a", "echo", "--sha256", hash.unwrap()]);
     assert_eq!(bridge.ask(&call("a", "echo", json!({})))["ok"], true);
-    assert!(bridge.ask(&json!({ "op": "list_tools" })).get("notes").is_none());
+    assert!(
+        bridge
+            .ask(&json!({ "op": "list_tools" }))
+            .get("notes")
+            .is_none()
+    );
 }
 
 #[test]
@@ -939,7 +1032,10 @@ fn an_answer_may_take_as_long_as_the_file_says() {
         (answer["ok"] == true).then_some(())
     });
     let why = error(&bridge.ask(&call("a", "never", json!({})))).to_owned();
-    assert!(why.contains("in time") || why.contains("after 1 s"), "{why}");
+    assert!(
+        why.contains("in time") || why.contains("after 1 s"),
+        "{why}"
+    );
 }
 
 #[test]
@@ -965,7 +1061,10 @@ fn root_is_told_how_its_bridge_runs_the_files_servers() {
 fn without_a_file_the_library_offers_the_services_tools() {
     if let Some(home) = std::env::var_os(EMBEDDING).map(PathBuf::from) {
         let tools = colibri_client::load_mcp_tools(&home).unwrap();
-        assert!(tools.iter().any(|tool| tool.name == "theirs_echo"), "{tools:?}");
+        assert!(
+            tools.iter().any(|tool| tool.name == "theirs_echo"),
+            "{tools:?}"
+        );
         return;
     }
     let place = Place::of_fixture(&[], json!({}));
@@ -982,10 +1081,14 @@ fn without_a_file_the_library_offers_the_services_tools() {
         ])
         .env(EMBEDDING, home.directory.path())
         .env("COLIBRI_MCP_SOCKET", place.socket())
-        .env("PATH", format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()));
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()),
+        );
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let lock: Value = serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
+    let lock: Value =
+        serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
     let pid = i32::try_from(lock["pid"].as_i64().unwrap()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     wait_for("the bridge's end", || (!is_alive(pid)).then_some(()));
@@ -995,7 +1098,9 @@ fn without_a_file_the_library_offers_the_services_tools() {
 #[test]
 fn the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down() {
     if let Some(home) = std::env::var_os(EMBEDDING).map(PathBuf::from) {
-        let why = colibri_client::load_mcp_tools(&home).unwrap_err().to_string();
+        let why = colibri_client::load_mcp_tools(&home)
+            .unwrap_err()
+            .to_string();
         assert!(why.contains("nobody.sock"), "{why}");
         return;
     }
@@ -1010,12 +1115,16 @@ fn the_library_says_why_there_are_no_tools_of_a_daemon_that_is_down() {
         ])
         .env(EMBEDDING, home.directory.path())
         .env("COLIBRI_MCP_SOCKET", home.path("nobody.sock"))
-        .env("PATH", format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()));
+        .env(
+            "PATH",
+            format!("{}:/usr/bin:/bin", bridge.parent().unwrap().display()),
+        );
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("[MCP: bridge unavailable: "), "{said}");
-    let lock: Value = serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
+    let lock: Value =
+        serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
     let pid = i32::try_from(lock["pid"].as_i64().unwrap()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     wait_for("the bridge's end", || (!is_alive(pid)).then_some(()));
@@ -1050,7 +1159,10 @@ fn the_library_starts_the_bridge_once_and_calls_through_it() {
                     "chibi::the_library_starts_the_bridge_once_and_calls_through_it",
                 ])
                 .env(EMBEDDING, home.directory.path())
-                .env("PATH", format!("relative:{}:/usr/bin:/bin", programs.display()))
+                .env(
+                    "PATH",
+                    format!("relative:{}:/usr/bin:/bin", programs.display()),
+                )
                 .env("COLIBRI_MCP_ALLOW_ROOT", "1")
                 .env("COLIBRI_MCP_END_IDLE", "60")
                 .stderr(Stdio::piped())
@@ -1069,7 +1181,8 @@ fn the_library_starts_the_bridge_once_and_calls_through_it() {
     let said = fs::read_to_string(home.path("mcp-bridge.log")).unwrap();
     assert_eq!(said.matches("listening on").count(), 1, "{said}");
     assert!(!home.path("mcp-bridge-spawning.lock").exists());
-    let lock: Value = serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
+    let lock: Value =
+        serde_json::from_slice(&fs::read(home.path("mcp-bridge.lock")).unwrap()).unwrap();
     let pid = i32::try_from(lock["pid"].as_i64().unwrap()).unwrap();
     kill(Pid::from_raw(pid), Signal::SIGTERM).unwrap();
     wait_for("the bridge's end", || (!is_alive(pid)).then_some(()));

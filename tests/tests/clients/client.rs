@@ -30,7 +30,11 @@ fn run(arguments: &[&str]) -> Output {
 }
 
 /// Starts the demo and reads until it shows `heading`; returns it, the daemon's directory, and all it said so far.
-fn demo_until(home: &Path, demo: &[&str], heading: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
+fn demo_until(
+    home: &Path,
+    demo: &[&str],
+    heading: &str,
+) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut demo = client(home, demo)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -54,7 +58,11 @@ fn the_demo_shows_everything_and_leaves_nothing() {
     let output = client(home.path(), &["demo"]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let complaints = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), complaints.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(
+        (output.status.code(), complaints.as_str()),
+        (Some(0), ""),
+        "{said}"
+    );
     for part in [
         "demo__echo",
         "Hello from a hosted server",
@@ -81,7 +89,11 @@ fn the_demo_of_an_agent_shows_a_task_from_its_creation_to_its_result_and_leaves_
     let output = client(home.path(), &["demo", "agent"]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     let complaints = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), complaints.as_str()), (Some(0), ""), "{said}");
+    assert_eq!(
+        (output.status.code(), complaints.as_str()),
+        (Some(0), ""),
+        "{said}"
+    );
     for part in [
         "The agent runs ",
         "Task 1 is queued",
@@ -100,7 +112,10 @@ fn the_demo_of_an_agent_shows_a_task_from_its_creation_to_its_result_and_leaves_
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    assert!(!said.contains('\x1b') && !said.contains("no-agent-sees"), "{said}");
+    assert!(
+        !said.contains('\x1b') && !said.contains("no-agent-sees"),
+        "{said}"
+    );
     assert_eq!(entries(home.path()), 0);
 }
 
@@ -112,7 +127,10 @@ fn processes_of(mark: &Path) -> Vec<String> {
         let text = std::fs::read(pid.join(what)).unwrap_or_default();
         String::from_utf8_lossy(&text).replace('\0', " ")
     };
-    let found = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let found = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path());
     found
         .filter(|pid| says(pid, "cmdline").contains(mark) || says(pid, "environ").contains(mark))
         .map(|pid| says(&pid, "cmdline"))
@@ -123,9 +141,12 @@ fn processes_of(mark: &Path) -> Vec<String> {
 #[cfg(target_os = "linux")]
 fn a_killed_demo_takes_its_agent_with_it() {
     let home = tempfile::tempdir().unwrap();
-    let (mut demo, _lines, _) = demo_until(home.path(), &["demo", "agent"], "calls colibri_next_task");
+    let (mut demo, _lines, _) =
+        demo_until(home.path(), &["demo", "agent"], "calls colibri_next_task");
     assert!(
-        processes_of(home.path()).iter().any(|line| line.contains("demo-agent")),
+        processes_of(home.path())
+            .iter()
+            .any(|line| line.contains("demo-agent")),
         "{:?}",
         processes_of(home.path())
     );
@@ -133,7 +154,11 @@ fn a_killed_demo_takes_its_agent_with_it() {
     demo.wait().unwrap();
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !processes_of(home.path()).is_empty() {
-        assert!(std::time::Instant::now() < deadline, "{:?}", processes_of(home.path()));
+        assert!(
+            std::time::Instant::now() < deadline,
+            "{:?}",
+            processes_of(home.path())
+        );
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
@@ -146,9 +171,16 @@ fn an_interrupted_demo_leaves_nothing() {
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
     let mut complaints = String::new();
-    demo.stderr.take().unwrap().read_to_string(&mut complaints).unwrap();
+    demo.stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut complaints)
+        .unwrap();
     assert_eq!(demo.wait().unwrap().code(), Some(130), "{complaints}");
-    assert!(complaints.contains("everything was taken away again"), "{complaints}");
+    assert!(
+        complaints.contains("everything was taken away again"),
+        "{complaints}"
+    );
     assert_eq!(entries(home.path()), 0);
 }
 
@@ -170,7 +202,10 @@ fn a_killed_demo_takes_its_daemon_with_it() {
     // Its stdin was the demo's pipe: the daemon ends, and removes its socket when it does.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while Path::new(&socket).exists() {
-        assert!(std::time::Instant::now() < deadline, "the daemon still listens");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "the daemon still listens"
+        );
         std::thread::yield_now();
     }
 }
@@ -194,7 +229,9 @@ impl Daemon {
         )
         .unwrap();
         let mut command = Command::new(program("colibri-mcpd"));
-        command.args(flags).args(["--external-call", "--allow-root"]);
+        command
+            .args(flags)
+            .args(["--external-call", "--allow-root"]);
         for (flag, file) in [
             ("--socket", "socket"),
             ("--external-config", "registry.json"),
@@ -222,7 +259,11 @@ impl Daemon {
 
     /// Ends it in order.
     fn stop(mut self) {
-        kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        kill(
+            Pid::from_raw(self.process.id().try_into().unwrap()),
+            Signal::SIGTERM,
+        )
+        .unwrap();
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
     }
 }
@@ -260,7 +301,13 @@ fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
     ask(home, &["call", "demo", "echo", "text=hello"], 0);
     ask(
         home,
-        &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
+        &[
+            "call",
+            "colibri",
+            "colibri_create_task",
+            "title=x",
+            "description=y",
+        ],
         1,
     );
     // The daemon still runs.
@@ -301,8 +348,15 @@ fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
     let segment = ask(home, &["trail", "export", "--state-dir", state, name], 0);
     assert!(segment.contains("\"echo\""), "{segment}");
     std::fs::write(archive.join(format!("{name}.jsonl")), &segment).unwrap();
-    let seal = ask(home, &["trail", "export", "--state-dir", state, "--seal", name], 0);
-    assert!(segment.contains(&seal) && seal.lines().count() == 1, "{seal}");
+    let seal = ask(
+        home,
+        &["trail", "export", "--state-dir", state, "--seal", name],
+        0,
+    );
+    assert!(
+        segment.contains(&seal) && seal.lines().count() == 1,
+        "{seal}"
+    );
     std::fs::write(archive.join(format!("{name}.seal")), &seal).unwrap();
     let archive = archive.to_str().unwrap();
     ask(
@@ -321,7 +375,11 @@ fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
     );
     // Of today, so it stays.
     assert_eq!(
-        ask(home, &["trail", "drop", "--state-dir", state, "--keep-days", "0"], 0),
+        ask(
+            home,
+            &["trail", "drop", "--state-dir", state, "--keep-days", "0"],
+            0
+        ),
         ""
     );
 
@@ -334,9 +392,16 @@ fn the_trail_of_a_daemon_can_be_shown_verified_proved_and_kept() {
     let checked = ask(home, &["trail", "check-proof", file], 0);
     let root = checked.lines().nth(1).unwrap();
     ask(home, &["trail", "check-proof", file, "--root", root], 0);
-    ask(home, &["trail", "check-proof", file, "--key", key.to_str().unwrap()], 0);
+    ask(
+        home,
+        &["trail", "check-proof", file, "--key", key.to_str().unwrap()],
+        0,
+    );
     for (arguments, status) in [
-        (&["trail", "check-proof", file, "--root", &"1".repeat(64)][..], 1),
+        (
+            &["trail", "check-proof", file, "--root", &"1".repeat(64)][..],
+            1,
+        ),
         (&["trail", "check-proof", file, "--root", "1"], 64),
         (&["trail", "check-proof", key.to_str().unwrap()], 65),
         (&["trail", "check-proof", "/nonexistent"], 66),
@@ -391,7 +456,10 @@ fn an_ssh_key_gets_the_bridge_and_the_tools_and_nothing_else() {
     };
     let tools = gate("/opt/x/colibri-mcp tools demo", &[]).output().unwrap();
     assert_eq!(tools.status.code(), Some(0), "{tools:?}");
-    assert!(String::from_utf8_lossy(&tools.stdout).contains("echo"), "{tools:?}");
+    assert!(
+        String::from_utf8_lossy(&tools.stdout).contains("echo"),
+        "{tools:?}"
+    );
 
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"demo__echo","arguments":{"text":"hi"},
         "_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},
@@ -412,8 +480,16 @@ fn an_ssh_key_gets_the_bridge_and_the_tools_and_nothing_else() {
         let output = bridge.wait_with_output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{command}: {said}");
-        assert_eq!(said.contains("GATE_CLOSED"), !works, "{command} {flags:?}: {said}");
-        assert_eq!(said.contains("\"hi\""), works, "{command} {flags:?}: {said}");
+        assert_eq!(
+            said.contains("GATE_CLOSED"),
+            !works,
+            "{command} {flags:?}: {said}"
+        );
+        assert_eq!(
+            said.contains("\"hi\""),
+            works,
+            "{command} {flags:?}: {said}"
+        );
     }
 
     let touched = home.join("touched");
@@ -446,7 +522,13 @@ fn metrics_count_calls_and_name_no_user_and_no_tool() {
     ask(home, &["call", "demo", "echo", "text=hello"], 0);
     ask(
         home,
-        &["call", "colibri", "colibri_create_task", "title=x", "description=y"],
+        &[
+            "call",
+            "colibri",
+            "colibri_create_task",
+            "title=x",
+            "description=y",
+        ],
         1,
     );
     let text = ask(home, &["status", "--metrics"], 0);
@@ -489,7 +571,10 @@ fn metrics_count_calls_and_name_no_user_and_no_tool() {
         let body = match answer.split_once("\r\n\r\n") {
             Some((head, body)) => {
                 assert!(http && head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
-                assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+                assert!(
+                    head.contains(&format!("Content-Length: {}", body.len())),
+                    "{head}"
+                );
                 body
             }
             None => {
@@ -497,7 +582,10 @@ fn metrics_count_calls_and_name_no_user_and_no_tool() {
                 &answer
             }
         };
-        assert!(body.starts_with("# HELP") && body.ends_with("# EOF\n"), "{body}");
+        assert!(
+            body.starts_with("# HELP") && body.ends_with("# EOF\n"),
+            "{body}"
+        );
     }
     daemon.stop();
     assert!(!socket.exists());
@@ -517,6 +605,10 @@ fn exit_statuses_are_as_documented() {
         (&["call", "a", "b", "c=d"], 69),
     ] {
         let output = run(arguments);
-        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {output:?}");
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{arguments:?}: {output:?}"
+        );
     }
 }

@@ -97,7 +97,10 @@ fn files(directory: &Path) -> Vec<(PathBuf, String)> {
 }
 
 fn home() -> tempfile::TempDir {
-    let home = tempfile::Builder::new().prefix("colibri-connect-").tempdir().unwrap();
+    let home = tempfile::Builder::new()
+        .prefix("colibri-connect-")
+        .tempdir()
+        .unwrap();
     fs::create_dir(home.path().join("project")).unwrap();
     home
 }
@@ -111,7 +114,11 @@ fn an_entry_is_written_kept_and_taken_out_again_in_every_editors_file() {
         good(home, &[editor, "--yes"]);
         let path = home.join(own);
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text.trim_end(), good(home, &[editor, "--print"]).trim_end(), "{editor}");
+        assert_eq!(
+            text.trim_end(),
+            good(home, &[editor, "--print"]).trim_end(),
+            "{editor}"
+        );
         assert!(
             text.contains(program("colibri-mcp").to_str().unwrap()),
             "{editor}: {text}"
@@ -128,7 +135,10 @@ fn an_entry_is_written_kept_and_taken_out_again_in_every_editors_file() {
         // Into a file that says other things, and out of it.
         fs::write(&path, before).unwrap();
         let said = good(home, &[editor, "--yes"]);
-        assert!(said.contains("colibri") && said.contains("As it was: "), "{said}");
+        assert!(
+            said.contains("colibri") && said.contains("As it was: "),
+            "{said}"
+        );
         let with = fs::read_to_string(&path).unwrap();
         for word in before
             .split_whitespace()
@@ -146,7 +156,10 @@ fn an_entry_is_written_kept_and_taken_out_again_in_every_editors_file() {
         // The project's file, where there are such.
         let output = connect(home, &[editor, "--project", "--yes"]);
         match project {
-            Some(name) => assert!(home.join("project").join(name).exists(), "{editor}: {output:?}"),
+            Some(name) => assert!(
+                home.join("project").join(name).exists(),
+                "{editor}: {output:?}"
+            ),
             None => assert_eq!(output.status.code(), Some(64), "{editor}: {output:?}"),
         }
     }
@@ -185,14 +198,18 @@ fn flags_go_with_the_entry_and_nothing_is_written_unasked() {
     let home = home.path();
     let output = connect(home, &["cursor"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    let text =
+        String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
     assert!(
         text.contains("+++ ") && text.contains("\"mcpServers\"") && text.contains("--yes"),
         "{text}"
     );
     assert_eq!(files(home), []);
 
-    good(home, &["cursor", "--yes", "--socket", "/run/x.sock", "--read-only"]);
+    good(
+        home,
+        &["cursor", "--yes", "--socket", "/run/x.sock", "--read-only"],
+    );
     let text = fs::read_to_string(home.join(".cursor/mcp.json")).unwrap();
     let squeezed: String = text.split_whitespace().collect();
     assert!(
@@ -211,7 +228,10 @@ fn flags_go_with_the_entry_and_nothing_is_written_unasked() {
         said.contains("settings.json:2:9: ") && said.contains("nothing was written"),
         "{said}"
     );
-    assert_eq!(fs::read_to_string(path).unwrap(), "{\n  \"a\": 1\n  \"b\": 2\n}\n");
+    assert_eq!(
+        fs::read_to_string(path).unwrap(),
+        "{\n  \"a\": 1\n  \"b\": 2\n}\n"
+    );
 
     // What is for another machine is shown, and nothing is written here.
     let said = good(home, &["codex", "--ssh", "devbox"]);

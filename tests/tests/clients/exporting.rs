@@ -77,7 +77,9 @@ impl TestCollector {
             assert!(line.starts_with("POST /v1/traces "), "{line}");
             for secret in SECRETS {
                 assert!(
-                    !body.windows(secret.len()).any(|part| part == secret.as_bytes()),
+                    !body
+                        .windows(secret.len())
+                        .any(|part| part == secret.as_bytes()),
                     "{secret}"
                 );
             }
@@ -99,7 +101,9 @@ fn attributes(span: &Span) -> BTreeMap<&str, String> {
         other => panic!("{other:?}"),
     };
     let value = |value: &Option<_>| match value {
-        Some(opentelemetry_proto::tonic::common::v1::AnyValue { value: Some(value) }) => text(value),
+        Some(opentelemetry_proto::tonic::common::v1::AnyValue { value: Some(value) }) => {
+            text(value)
+        }
         _ => String::new(),
     };
     span.attributes
@@ -137,10 +141,17 @@ fn calls_are_spans_and_nothing_is_lost_while_the_collector_is_away() {
     drop(nobody);
     let ran = export(&place, &url, &["--all"]);
     let said = String::from_utf8_lossy(&ran.stderr);
-    assert!(!ran.status.success() && said.contains("nothing is lost"), "{said}");
+    assert!(
+        !ran.status.success() && said.contains("nothing is lost"),
+        "{said}"
+    );
     assert!(!place.path("state/otlp.json").exists());
     // Away, slow to take, and then there.
-    let collector = TestCollector::start(&["503 Service Unavailable", "429 Too Many Requests", "502 Bad Gateway"]);
+    let collector = TestCollector::start(&[
+        "503 Service Unavailable",
+        "429 Too Many Requests",
+        "502 Bad Gateway",
+    ]);
     let ran = export(&place, &collector.url, &["--all", "--json"]);
     assert!(ran.status.success(), "{ran:?}");
     let spans = collector.spans();
@@ -149,7 +160,8 @@ fn calls_are_spans_and_nothing_is_lost_while_the_collector_is_away() {
         .filter(|span| span.name.starts_with("tools/call"))
         .collect();
     assert_eq!(calls.len(), 600);
-    let ids: std::collections::BTreeSet<&[u8]> = spans.iter().map(|span| &span.span_id[..]).collect();
+    let ids: std::collections::BTreeSet<&[u8]> =
+        spans.iter().map(|span| &span.span_id[..]).collect();
     assert_eq!(ids.len(), spans.len());
     for span in &calls {
         let found = attributes(span);
@@ -161,12 +173,20 @@ fn calls_are_spans_and_nothing_is_lost_while_the_collector_is_away() {
         // Of one that there is not, a server that has not been started yet is known, and then not even that.
         let is_failed = found["gen_ai.tool.name"].ends_with("nothing");
         assert_eq!(found.contains_key("error.type"), is_failed, "{found:?}");
-        assert_eq!(span.status.as_ref().unwrap().code, if is_failed { 2 } else { 0 });
+        assert_eq!(
+            span.status.as_ref().unwrap().code,
+            if is_failed { 2 } else { 0 }
+        );
     }
     // It goes on where it was.
     let again = TestCollector::start(&[]);
     assert!(export(&place, &again.url, &[]).status.success());
-    assert!(again.spans().iter().all(|span| !span.name.starts_with("tools/call")));
+    assert!(
+        again
+            .spans()
+            .iter()
+            .all(|span| !span.name.starts_with("tools/call"))
+    );
     daemon.modern().call("fix__echo", json!({}));
     assert!(export(&place, &again.url, &[]).status.success());
     assert_eq!(
@@ -192,7 +212,11 @@ fn calls_are_spans_and_nothing_is_lost_while_the_collector_is_away() {
     let other = Place::of_fixture(&[], json!({}));
     let second = other.start(&[]);
     let position = place.path("state/otlp.json");
-    let ran = export(&other, &refusing.url, &["--position", position.to_str().unwrap()]);
+    let ran = export(
+        &other,
+        &refusing.url,
+        &["--position", position.to_str().unwrap()],
+    );
     assert_eq!(ran.status.code(), Some(65), "{ran:?}");
     second.stop();
     daemon.stop();

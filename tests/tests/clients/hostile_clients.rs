@@ -23,7 +23,9 @@ fn assert_well(daemon: &Daemon<'_>) {
 
 /// A call of the fixture's tool `count` under this id.
 fn call(id: &str) -> String {
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"fix__count","arguments":{{}}}}}}"#)
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"fix__count","arguments":{{}}}}}}"#
+    )
 }
 
 #[test]
@@ -99,7 +101,9 @@ fn one_that_leaves_with_a_hundred_calls_in_flight() {
         (told.len() == 100).then_some(told)
     });
     let ids = |lines: &[String], path: &str| -> BTreeSet<u64> {
-        let values = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let values = lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         values
             .map(|value| value.pointer(path).unwrap().as_u64().unwrap())
             .collect()
@@ -145,7 +149,10 @@ fn one_that_repeats_ids() {
     // Another kind of value is another id.
     client.send(call("\"7\""));
     let answer = client.message();
-    assert_eq!((&answer["id"], text_of(&answer["result"])), (&json!("7"), "counted"));
+    assert_eq!(
+        (&answer["id"], text_of(&answer["result"])),
+        (&json!("7"), "counted")
+    );
     place.release("told");
     assert_eq!(text_of(&client.answer(7)["result"]), "told");
     client.send(call("7"));
@@ -159,12 +166,16 @@ fn one_that_sends_ten_thousand_requests_at_once() {
     let daemon = place.start(&["--log-level", "warn"]);
     let mut client = daemon.legacy(LEGACY);
     client.call("fix__count", json!({}));
-    let lines: String = (0..10_000).map(|n| call(&format!("\"n{n}\"")) + "\n").collect();
+    let lines: String = (0..10_000)
+        .map(|n| call(&format!("\"n{n}\"")) + "\n")
+        .collect();
     client.send_raw(lines.as_bytes());
     let mut answers: BTreeMap<String, Value> = BTreeMap::new();
     while answers.len() < 10_000 {
         let message = client.message();
-        let Some(id) = message["id"].as_str() else { continue };
+        let Some(id) = message["id"].as_str() else {
+            continue;
+        };
         assert!(
             answers.insert(id.to_owned(), message.clone()).is_none(),
             "answered twice: {message}"
@@ -193,7 +204,10 @@ fn one_over_its_limit_can_still_cancel() {
     let mut client = daemon.legacy(LEGACY);
     let first = client.request_tool("fix__wait", json!({ "until": "never" }));
     let second = client.request_tool("fix__wait", json!({ "until": "told" }));
-    let refused = client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }));
+    let refused = client.ask(
+        "tools/call",
+        json!({ "name": "fix__count", "arguments": {} }),
+    );
     assert_eq!(code_of(&refused), Some("LIMIT_IN_FLIGHT"), "{refused}");
     wait_for("the calls", || {
         (place.received("fix", "\"wait\"").len() == 2).then_some(())
@@ -266,11 +280,18 @@ fn one_that_sends_batches_where_there_are_none() {
     let mut fresh = daemon.connect();
     fresh.send(&batch);
     assert_eq!(fresh.message()["error"]["code"], -32600);
-    let modern = call("1").replace("\"arguments\":{}", &format!("\"_meta\":{{{}}}", modern_meta()));
+    let modern = call("1").replace(
+        "\"arguments\":{}",
+        &format!("\"_meta\":{{{}}}", modern_meta()),
+    );
     assert!(modern.contains(MODERN));
     fresh.send(format!("[{modern}]"));
     assert_eq!(fresh.message()["error"]["code"], -32600);
-    assert_eq!(place.received("fix", "\"count\"").len(), 0, "a batch was run");
+    assert_eq!(
+        place.received("fix", "\"count\"").len(),
+        0,
+        "a batch was run"
+    );
     assert_well(&daemon);
 }
 
@@ -334,7 +355,10 @@ fn one_that_sends_lines_over_the_limit() {
             r#"{"jsonrpc":"2.0","id":"early","method":"tools/call","params":{"name":""#,
             json!("early"),
         ),
-        (r#"{"method":"tools/call","params":{"id":1,"name":""#, json!("late")),
+        (
+            r#"{"method":"tools/call","params":{"id":1,"name":""#,
+            json!("late"),
+        ),
     ] {
         let after = if id == "late" {
             r#""},"id":"late","jsonrpc":"2.0"}"#
@@ -349,7 +373,10 @@ fn one_that_sends_lines_over_the_limit() {
             "{answer}"
         );
         assert!(
-            answer["error"]["message"].as_str().unwrap().contains("65536"),
+            answer["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("65536"),
             "{answer}"
         );
     }
@@ -430,7 +457,11 @@ fn one_that_asks_for_long_lists_and_does_not_read() {
     // On a slow machine the list changes once more, as soon as its server has been read.
     let answers = lines.filter(|line| !String::from_utf8_lossy(line).ends_with("list_changed\"}"));
     for answer in answers.take(250) {
-        assert!(answer.len() > 4_000_000, "{}", String::from_utf8_lossy(&answer));
+        assert!(
+            answer.len() > 4_000_000,
+            "{}",
+            String::from_utf8_lossy(&answer)
+        );
     }
     assert_well(&daemon);
 }
@@ -443,7 +474,10 @@ fn one_with_strange_hellos() {
     for (line, narrowed) in [
         (r#"{"colibri":1,"narrow":["external"]}"#, true),
         (r#"{"colibri":2,"narrow":["external","else"]}"#, true),
-        (r#" { "narrow" : [ "\u0065xternal" ] , "colibri" : null } "#, true),
+        (
+            r#" { "narrow" : [ "\u0065xternal" ] , "colibri" : null } "#,
+            true,
+        ),
         (r#"{"colibri":1,"narrow":[17]}"#, true),
         (r#"{"colibri":1}"#, false),
         (r#"{"colibri":1,"narrow":[]}"#, false),
@@ -452,7 +486,11 @@ fn one_with_strange_hellos() {
         client.send(line);
         client.open(LEGACY);
         let answer = client.call("fix__count", json!({}));
-        assert_eq!(code_of(&answer) == Some("GATE_CLOSED"), narrowed, "{line}: {answer}");
+        assert_eq!(
+            code_of(&answer) == Some("GATE_CLOSED"),
+            narrowed,
+            "{line}: {answer}"
+        );
     }
     for line in [
         r#"{"hello":1}"#,

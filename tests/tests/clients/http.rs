@@ -18,7 +18,9 @@ fn call(tool: &str, arguments: Value) -> Value {
 
 /// What a client gets that has the fixture's `count` called.
 fn assert_serves(daemon: &Daemon<'_>) {
-    let response = daemon.http().asked(json!(1), "tools/call", call("count", json!({})));
+    let response = daemon
+        .http()
+        .asked(json!(1), "tools/call", call("count", json!({})));
     assert_eq!(response.status, 200, "{}", response.json());
     assert_eq!(text_of(&response.json()["result"]), "counted");
 }
@@ -40,12 +42,19 @@ fn wait_for_call(place: &Place, tool: &str) {
 /// What the daemon says of itself.
 fn facts(client: &mut Http) -> Value {
     let status = client.asked(json!(1), "tools/call", json!({ "name": "colibri_status" }));
-    serde_json::from_str(status.json()["result"]["content"][1]["text"].as_str().unwrap()).unwrap()
+    serde_json::from_str(
+        status.json()["result"]["content"][1]["text"]
+            .as_str()
+            .unwrap(),
+    )
+    .unwrap()
 }
 
 /// Waits until so many clients are connected, this one among them.
 fn wait_for_clients(client: &mut Http, number: u64) {
-    wait_for("the connections", || (facts(client)["clients"] == number).then_some(()));
+    wait_for("the connections", || {
+        (facts(client)["clients"] == number).then_some(())
+    });
 }
 
 // ---- modern ----
@@ -146,7 +155,11 @@ fn head_and_body_have_to_say_the_same() {
     for (fields, body, status, error) in [
         (vec![version, method, name], counted.clone(), 200, None),
         (
-            vec![("mcp-PROTOCOL-version", MODERN), method, ("mcp-name", "  fix__count ")],
+            vec![
+                ("mcp-PROTOCOL-version", MODERN),
+                method,
+                ("mcp-name", "  fix__count "),
+            ],
             counted.clone(),
             200,
             None,
@@ -215,7 +228,10 @@ fn head_and_body_have_to_say_the_same() {
             Some(-32601),
         ),
         (
-            vec![("MCP-Protocol-Version", "2027-01-01"), ("Mcp-Method", "tools/list")],
+            vec![
+                ("MCP-Protocol-Version", "2027-01-01"),
+                ("Mcp-Method", "tools/list"),
+            ],
             body(
                 "tools/list",
                 json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2027-01-01",
@@ -253,14 +269,26 @@ fn head_and_body_have_to_say_the_same() {
     // What the tool's schema has repeated.
     for (said, argument, status) in [
         (Some("us-west1"), json!({ "region": "us-west1" }), 200),
-        (Some("=?base64?dXMtd2VzdDE=?="), json!({ "region": "us-west1" }), 200),
+        (
+            Some("=?base64?dXMtd2VzdDE=?="),
+            json!({ "region": "us-west1" }),
+            200,
+        ),
         (Some("us-east1"), json!({ "region": "us-west1" }), 400),
         (None, json!({ "region": "us-west1" }), 400),
         (None, json!({}), 200),
         (Some("us-west1"), json!({}), 400),
     ] {
-        let fields: Vec<_> = said.iter().map(|said| ("Mcp-Param-Region", *said)).collect();
-        client.ask_with(&fields, json!(1), "tools/call", call("echo", argument.clone()));
+        let fields: Vec<_> = said
+            .iter()
+            .map(|said| ("Mcp-Param-Region", *said))
+            .collect();
+        client.ask_with(
+            &fields,
+            json!(1),
+            "tools/call",
+            call("echo", argument.clone()),
+        );
         let response = client.response();
         assert_eq!(response.status, status, "{said:?} {argument}");
         assert_eq!(response.error(), (status == 400).then_some(-32020));
@@ -326,7 +354,11 @@ fn pipelined_requests_are_answered_in_order_and_a_closed_side_gets_its_answers()
     assert!(client.is_closed());
     // One that waits, too.
     let mut client = daemon.http();
-    client.ask(json!(1), "tools/call", call("wait", json!({ "until": "later" })));
+    client.ask(
+        json!(1),
+        "tools/call",
+        call("wait", json!({ "until": "later" })),
+    );
     client.half_close();
     wait_for_call(&place, "wait");
     assert_serves(&daemon);
@@ -386,7 +418,10 @@ fn a_session_lives_from_initialize_to_delete() {
         assert!(session.len() == 32 && session.bytes().all(|byte| byte.is_ascii_hexdigit()));
         client.call_in(&session, 1, "fix__count", json!({}));
         let response = client.response();
-        assert_eq!((response.status, text_of(&response.json()["result"])), (200, "counted"));
+        assert_eq!(
+            (response.status, text_of(&response.json()["result"])),
+            (200, "counted")
+        );
         // An error is no end of the session.
         client.in_session(&session, r#"{"jsonrpc":"2.0","id":2,"method":"no/such"}"#);
         let response = client.response();
@@ -399,16 +434,31 @@ fn a_session_lives_from_initialize_to_delete() {
         assert_eq!(client.response().status, 404);
         // The version may be said again, if it is one.
         let ping = r#"{"jsonrpc":"2.0","id":4,"method":"ping"}"#;
-        client.post(&[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", version)], ping);
+        client.post(
+            &[
+                ("Mcp-Session-Id", &session),
+                ("MCP-Protocol-Version", version),
+            ],
+            ping,
+        );
         assert_eq!(client.response().status, 200);
         // Another one that we know is no error: a client only should say the one that was agreed on.
         client.post(
-            &[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", "2025-06-18")],
+            &[
+                ("Mcp-Session-Id", &session),
+                ("MCP-Protocol-Version", "2025-06-18"),
+            ],
             ping,
         );
         assert_eq!(client.response().status, 200);
         for wrong in ["1999-01-01", "2025-11-25x", "", MODERN] {
-            client.post(&[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", wrong)], ping);
+            client.post(
+                &[
+                    ("Mcp-Session-Id", &session),
+                    ("MCP-Protocol-Version", wrong),
+                ],
+                ping,
+            );
             assert_eq!(client.response().status, 400, "{wrong}");
         }
         client.in_session(&session, r#"{"jsonrpc":"2.0","id":99,"result":{}}"#);
@@ -468,7 +518,10 @@ fn a_batch_is_answered_as_one_in_the_version_that_has_them() {
         .collect();
     ids.sort_unstable();
     assert_eq!((response.status, ids), (200, vec![1, 2]));
-    client.in_session(&session, r#"[{"jsonrpc":"2.0","method":"notifications/initialized"}]"#);
+    client.in_session(
+        &session,
+        r#"[{"jsonrpc":"2.0","method":"notifications/initialized"}]"#,
+    );
     assert_eq!(client.response().status, 202);
     client.in_session(&session, "[]");
     assert_eq!(client.response().status, 400);
@@ -560,13 +613,26 @@ fn a_sessions_own_stream_has_what_belongs_to_no_request() {
     client.response();
     let mut listener = daemon.http();
     assert!(listener.listen(&session, None).is_stream());
-    client.call_in(&session, 2, "fix__change_tools", json!({ "tools": ["echo"] }));
+    client.call_in(
+        &session,
+        2,
+        "fix__change_tools",
+        json!({ "tools": ["echo"] }),
+    );
     client.response();
     let changed = listener.event().unwrap();
-    assert_eq!(changed.message["method"], "notifications/tools/list_changed");
+    assert_eq!(
+        changed.message["method"],
+        "notifications/tools/list_changed"
+    );
     // Who reads it anew reads it alone, from where the other was.
     drop(listener);
-    client.call_in(&session, 3, "fix__change_tools", json!({ "tools": ["echo", "count"] }));
+    client.call_in(
+        &session,
+        3,
+        "fix__change_tools",
+        json!({ "tools": ["echo", "count"] }),
+    );
     client.response();
     let mut again = daemon.http();
     assert!(again.listen(&session, changed.id.as_deref()).is_stream());
@@ -615,7 +681,11 @@ fn a_server_of_a_client_is_a_sessions_own_and_a_modern_requests_is_its_users() {
 /// A place whose fixture `fix` speaks this version, logs, and has a resource.
 fn telling_place(version: &str) -> Place {
     let place = Place::of_fixture(&["--speak", version, "--logs"], json!({}));
-    std::fs::write(place.path("fix.resources"), r#"[{"uri":"file:///a","name":"a"}]"#).unwrap();
+    std::fs::write(
+        place.path("fix.resources"),
+        r#"[{"uri":"file:///a","name":"a"}]"#,
+    )
+    .unwrap();
     place
 }
 
@@ -646,7 +716,11 @@ fn each_modern_request_says_how_grave_log_messages_have_to_be() {
                 let events = client.events();
                 let messages = messages(&events);
                 assert_eq!(messages[0]["params"]["level"], level, "{messages:?}");
-                assert_eq!((messages.len(), &messages[1]["id"]), (2, &json!(1)), "{messages:?}");
+                assert_eq!(
+                    (messages.len(), &messages[1]["id"]),
+                    (2, &json!(1)),
+                    "{messages:?}"
+                );
             }
         }
         daemon.stop();
@@ -661,7 +735,8 @@ fn a_session_is_told_log_messages_of_its_level_in_the_stream_of_the_call_or_its_
         let (mut client, mut listener) = (daemon.http(), daemon.http());
         let session = client.open(LEGACY);
         assert!(listener.listen(&session, None).is_stream());
-        let level = r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
+        let level =
+            r#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"error"}}"#;
         client.in_session(&session, level);
         assert_eq!(client.response().json()["result"], json!({}));
         client.call_in(&session, 2, "fix__tell", log("critical"));
@@ -687,7 +762,10 @@ fn a_session_is_told_log_messages_of_its_level_in_the_stream_of_the_call_or_its_
         let told = told
             .find(|event| event.message["method"] == "notifications/message")
             .unwrap();
-        assert_eq!(told.message["params"]["level"], "alert", "{version}: {told:?}");
+        assert_eq!(
+            told.message["params"]["level"], "alert",
+            "{version}: {told:?}"
+        );
         daemon.stop();
     }
 }
@@ -705,7 +783,11 @@ fn updates_come_in_a_sessions_own_stream_and_in_the_stream_that_listens() {
         client.in_session(&session, &subscribe.to_string());
         client.response();
         let wanted = json!({ "notifications": { "resourceSubscriptions": [uri] } });
-        assert!(listener.asked(json!("sub"), "subscriptions/listen", wanted).is_stream());
+        assert!(
+            listener
+                .asked(json!("sub"), "subscriptions/listen", wanted)
+                .is_stream()
+        );
         let acknowledged = listener.event().unwrap().message;
         assert_eq!(
             acknowledged["params"]["notifications"]["resourceSubscriptions"],
@@ -727,8 +809,9 @@ fn updates_come_in_a_sessions_own_stream_and_in_the_stream_that_listens() {
         let (of_session, of_listener) = (updated(&mut own), updated(&mut listener));
         assert_eq!(of_session["params"]["uri"], uri);
         assert_eq!(of_listener["params"]["uri"], uri);
-        let subscription =
-            |message: &Value| message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone();
+        let subscription = |message: &Value| {
+            message["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].clone()
+        };
         assert_eq!(
             (subscription(&of_session), subscription(&of_listener)),
             (Value::Null, json!("sub"))
@@ -750,7 +833,11 @@ fn limits_are_answered_with_their_errors() {
     other.call_in(&session, 2, "fix__count", json!({}));
     let refused = other.response();
     let code = refused.json()["error"]["data"]["code"].clone();
-    assert_eq!((refused.status, code), (200, json!("LIMIT_IN_FLIGHT")), "{refused:?}");
+    assert_eq!(
+        (refused.status, code),
+        (200, json!("LIMIT_IN_FLIGHT")),
+        "{refused:?}"
+    );
     daemon.stop();
 }
 
@@ -795,7 +882,10 @@ fn what_a_server_asks_comes_in_its_calls_stream_and_is_answered_by_any_post() {
             .output()
             .unwrap();
         let metrics = String::from_utf8(metrics.stdout).unwrap();
-        assert!(metrics.contains("colibri_asked_total{server=\"fix\"} 1\n"), "{metrics}");
+        assert!(
+            metrics.contains("colibri_asked_total{server=\"fix\"} 1\n"),
+            "{metrics}"
+        );
         daemon.stop();
     }
 }
@@ -805,7 +895,8 @@ fn what_a_server_asks_a_modern_client_is_answered_by_a_retry_on_any_connection()
     for version in [LEGACY, MODERN] {
         let place = asking_place(version);
         let daemon = place.start(&[]);
-        let capabilities = json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} } });
+        let capabilities =
+            json!({ "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} } });
         let mut params = call("ask", json!({}));
         params["_meta"] = capabilities;
         let mut client = daemon.http();
@@ -831,7 +922,9 @@ fn what_a_server_asks_a_modern_client_is_answered_by_a_retry_on_any_connection()
         let second = daemon.http().asked(json!(9), "tools/call", params).json();
         assert!(text_of(&second["result"]).contains("accept"), "{second}");
         // Without the capability there is nobody to be asked.
-        let refused = daemon.http().asked(json!(1), "tools/call", call("ask", json!({})));
+        let refused = daemon
+            .http()
+            .asked(json!(1), "tools/call", call("ask", json!({})));
         assert_ne!(refused.json()["result"]["resultType"], "input_required");
         daemon.stop();
     }
@@ -854,7 +947,12 @@ fn gates_are_closed_by_a_header_as_by_the_hello() {
         ("write, external", true, true),
         ("what", true, true),
     ] {
-        client.ask_with(&[("Colibri-Narrow", narrow)], json!(1), "tools/call", task());
+        client.ask_with(
+            &[("Colibri-Narrow", narrow)],
+            json!(1),
+            "tools/call",
+            task(),
+        );
         assert_eq!(refused(&client.response()), write, "{narrow}");
         client.ask_with(
             &[("Colibri-Narrow", narrow)],
@@ -870,7 +968,11 @@ fn gates_are_closed_by_a_header_as_by_the_hello() {
     let params = r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}"#;
     let body = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{params}}}"#);
     client.post(&[("Colibri-Narrow", "external")], &body);
-    let session = client.response().field("mcp-session-id").unwrap().to_owned();
+    let session = client
+        .response()
+        .field("mcp-session-id")
+        .unwrap()
+        .to_owned();
     client.call_in(&session, 1, "fix__count", json!({}));
     assert!(refused(&client.response()));
     daemon.stop();
@@ -884,7 +986,10 @@ fn only_pages_and_names_of_this_host_are_served() {
     let get = |host: &str, more: &str| format!("GET /mcp HTTP/1.1\r\nHost: {host}\r\n{more}\r\n");
     for (bytes, status) in [
         (get("localhost", ""), 400),
-        (get("mcp.example.org:443", "Origin: https://mcp.example.org\r\n"), 400),
+        (
+            get("mcp.example.org:443", "Origin: https://mcp.example.org\r\n"),
+            400,
+        ),
         (get("evil.example", ""), 403),
         (get("localhost", "Origin: http://evil.example\r\n"), 403),
         (get("localhost", "Origin: null\r\n"), 403),
@@ -897,9 +1002,18 @@ fn only_pages_and_names_of_this_host_are_served() {
             400,
         ),
         ("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 404),
-        ("GET /mcp/ HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 404),
-        ("GET /%6dcp HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 404),
-        ("OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(), 404),
+        (
+            "GET /mcp/ HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
+        (
+            "GET /%6dcp HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
+        (
+            "OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n".to_owned(),
+            404,
+        ),
     ] {
         client.send(bytes.as_bytes());
         assert_eq!(client.response().status, status, "{bytes}");
@@ -916,7 +1030,10 @@ fn only_pages_and_names_of_this_host_are_served() {
     client.send(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}");
     assert_eq!(client.response().status, 415);
     // It was read to its end.
-    assert_eq!(client.asked(json!(1), "server/discover", json!({})).status, 200);
+    assert_eq!(
+        client.asked(json!(1), "server/discover", json!({})).status,
+        200
+    );
     daemon.stop();
 }
 
@@ -942,11 +1059,20 @@ fn bodies_come_whole_in_chunks_or_as_expected_or_not_at_all() {
     client.send(b"0\r\n\r\n");
     client.send(&request("GET", &[], ""));
     let response = client.response();
-    assert_eq!((response.status, response.field("connection")), (200, Some("close")));
+    assert_eq!(
+        (response.status, response.field("connection")),
+        (200, Some("close"))
+    );
     assert!(client.try_response().is_none());
     // When it is asked for.
     let mut client = daemon.http();
-    client.send(format!("{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n", pretty.len()).as_bytes());
+    client.send(
+        format!(
+            "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n",
+            pretty.len()
+        )
+        .as_bytes(),
+    );
     client.send(pretty.as_bytes());
     assert_eq!(client.response().status, 200);
     // Byte by byte.
@@ -957,11 +1083,18 @@ fn bodies_come_whole_in_chunks_or_as_expected_or_not_at_all() {
     // Shorter than it says.
     client.send(format!("{head}Content-Length: {}\r\n\r\n{pretty}", pretty.len() + 1).as_bytes());
     client.half_close();
-    assert!(client.try_response().is_none_or(|response| response.status == 400));
+    assert!(
+        client
+            .try_response()
+            .is_none_or(|response| response.status == 400)
+    );
     // Longer than it says: what is left is no request.
     let mut client = daemon.http();
     client.send(format!("{head}Content-Length: {}\r\n\r\n{pretty}", pretty.len() - 1).as_bytes());
-    assert_eq!((client.response().status, client.response().status), (400, 400));
+    assert_eq!(
+        (client.response().status, client.response().status),
+        (400, 400)
+    );
     assert!(client.is_closed());
     // Over the limit, by what it says and by what comes.
     let mut client = daemon.http();
@@ -983,12 +1116,18 @@ fn what_two_readers_could_take_for_two_requests_is_refused_and_nothing_after_it_
     let chunks = format!("0\r\n\r\n{hidden}");
     for (fields, body, status) in [
         (
-            format!("Content-Length: {}\r\nTransfer-Encoding: chunked\r\n", chunks.len()),
+            format!(
+                "Content-Length: {}\r\nTransfer-Encoding: chunked\r\n",
+                chunks.len()
+            ),
             &*chunks,
             400,
         ),
         (
-            format!("Transfer-Encoding: chunked\r\nContent-Length: {}\r\n", chunks.len()),
+            format!(
+                "Transfer-Encoding: chunked\r\nContent-Length: {}\r\n",
+                chunks.len()
+            ),
             &*chunks,
             400,
         ),
@@ -997,22 +1136,44 @@ fn what_two_readers_could_take_for_two_requests_is_refused_and_nothing_after_it_
             &*hidden,
             400,
         ),
-        (format!("Content-Length: 0, {}\r\n", hidden.len()), &*hidden, 400),
-        (format!("Content-Length: +{}\r\n", hidden.len()), &*hidden, 400),
+        (
+            format!("Content-Length: 0, {}\r\n", hidden.len()),
+            &*hidden,
+            400,
+        ),
+        (
+            format!("Content-Length: +{}\r\n", hidden.len()),
+            &*hidden,
+            400,
+        ),
         ("Transfer-Encoding: xchunked\r\n".to_owned(), &*chunks, 400),
-        ("Transfer-Encoding: chunked, identity\r\n".to_owned(), &*chunks, 400),
-        ("Transfer-Encoding:\r\n chunked\r\n".to_owned(), &*chunks, 400),
+        (
+            "Transfer-Encoding: chunked, identity\r\n".to_owned(),
+            &*chunks,
+            400,
+        ),
+        (
+            "Transfer-Encoding:\r\n chunked\r\n".to_owned(),
+            &*chunks,
+            400,
+        ),
         ("Transfer-Encoding : chunked\r\n".to_owned(), &*chunks, 400),
         ("X: a\r\n b\r\n".to_owned(), "", 400),
         ("X: a\0b\r\n".to_owned(), "", 400),
-        ("X: a\nTransfer-Encoding: chunked\r\n".to_owned(), &*chunks, 400),
+        (
+            "X: a\nTransfer-Encoding: chunked\r\n".to_owned(),
+            &*chunks,
+            400,
+        ),
         ("Host: localhost\r\n".to_owned(), "", 400),
         ("Expect: more\r\n".to_owned(), "", 417),
         (format!("X: {}\r\n", "y".repeat(1 << 20)), "", 431),
         ("X: y\r\n".repeat(1000), "", 431),
     ] {
         let mut client = daemon.http();
-        let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{fields}\r\n");
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{fields}\r\n"
+        );
         client.send(head.as_bytes());
         client.send(body.as_bytes());
         let shown = &fields[..fields.len().min(60)];
@@ -1051,7 +1212,11 @@ fn lines_and_http_come_in_by_one_socket() {
     http.open(LEGACY);
     let facts = facts(&mut first);
     assert_eq!(
-        (&facts["clients"], &facts["clients_http"], &facts["http_sessions"]),
+        (
+            &facts["clients"],
+            &facts["clients_http"],
+            &facts["http_sessions"]
+        ),
         (&json!(4), &json!(2), &json!(1))
     );
     // What is neither is answered as lines are.
@@ -1074,24 +1239,38 @@ fn who_does_not_read_is_let_go_and_others_are_served() {
     let session = deaf.open("2025-03-26");
     let params = call("huge", json!({ "bytes": 1 << 20 }));
     let huge = |id| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
-    deaf.in_session(&session, &json!((0..40).map(huge).collect::<Vec<_>>()).to_string());
+    deaf.in_session(
+        &session,
+        &json!((0..40).map(huge).collect::<Vec<_>>()).to_string(),
+    );
     wait_for("the daemon to lose patience", || {
         assert_serves(&daemon);
         let said = daemon.log();
-        said.contains("client does not read its answer over HTTP").then_some(())
+        said.contains("client does not read its answer over HTTP")
+            .then_some(())
     });
-    assert!(deaf.try_response().is_none_or(|response| response.body.is_empty()));
+    assert!(
+        deaf.try_response()
+            .is_none_or(|response| response.body.is_empty())
+    );
     // Many that stay within what one may hold, together hold what the daemon has room for.
     let mut deaf: Vec<_> = (0..20).map(|_| daemon.http()).collect();
     for client in &mut deaf {
-        client.ask(json!(1), "tools/call", call("huge", json!({ "bytes": 8 << 20 })));
+        client.ask(
+            json!(1),
+            "tools/call",
+            call("huge", json!({ "bytes": 8 << 20 })),
+        );
     }
     wait_for("all answers", || {
         (place.received("fix", "8388608").len() == 20).then_some(())
     });
     assert_serves(&daemon);
     let resident = daemon.resident().unwrap_or(0);
-    assert!(resident < 500 * 1024 * 1024, "the daemon uses {resident} bytes");
+    assert!(
+        resident < 500 * 1024 * 1024,
+        "the daemon uses {resident} bytes"
+    );
     drop(deaf);
     assert_serves(&daemon);
     daemon.stop();
@@ -1139,10 +1318,14 @@ fn sessions_are_bounded_and_the_one_that_was_idle_longest_goes() {
     let facts = client
         .asked(json!(1), "tools/call", json!({ "name": "colibri_status" }))
         .json();
-    let facts: Value = serde_json::from_str(facts["result"]["content"][1]["text"].as_str().unwrap()).unwrap();
+    let facts: Value =
+        serde_json::from_str(facts["result"]["content"][1]["text"].as_str().unwrap()).unwrap();
     assert_eq!(facts["http_sessions"], 256);
     let resident = daemon.resident().unwrap_or(0);
-    assert!(resident < 200 * 1024 * 1024, "the daemon uses {resident} bytes");
+    assert!(
+        resident < 200 * 1024 * 1024,
+        "the daemon uses {resident} bytes"
+    );
     // Nobody finds one by guessing.
     for number in 0..1000_u128 {
         client.in_session(&format!("{number:032x}"), ping);
@@ -1164,11 +1347,18 @@ fn a_flood_of_resumptions_reads_one_stream_at_a_time() {
     for reader in &mut readers {
         // Too old an event is told as that, once more than are kept have come.
         let response = reader.listen(&session, Some(&at));
-        assert!(response.is_stream() || response.status == 400, "{}", response.status);
+        assert!(
+            response.is_stream() || response.status == 400,
+            "{}",
+            response.status
+        );
     }
     drop(readers);
     let resident = daemon.resident().unwrap_or(0);
-    assert!(resident < 200 * 1024 * 1024, "the daemon uses {resident} bytes");
+    assert!(
+        resident < 200 * 1024 * 1024,
+        "the daemon uses {resident} bytes"
+    );
     assert_serves(&daemon);
     daemon.stop();
 }
@@ -1188,7 +1378,10 @@ fn connections_of_a_user_are_bounded_and_told_so() {
             200 => {}
             503 => {
                 turned_away += 1;
-                let message = response.json()["error"]["message"].as_str().unwrap().to_owned();
+                let message = response.json()["error"]["message"]
+                    .as_str()
+                    .unwrap()
+                    .to_owned();
                 assert!(message.contains("limits.clients"), "{message}");
             }
             other => panic!("{other}"),
@@ -1217,12 +1410,20 @@ fn a_session_is_nothing_to_another_user() {
     for bytes in [
         request("POST", &[("Mcp-Session-Id", &session)], ping),
         request("GET", &[("Mcp-Session-Id", &session)], ""),
-        request("GET", &[("Mcp-Session-Id", &session), ("Last-Event-ID", &at)], ""),
+        request(
+            "GET",
+            &[("Mcp-Session-Id", &session), ("Last-Event-ID", &at)],
+            "",
+        ),
         request("DELETE", &[("Mcp-Session-Id", &session)], ""),
     ] {
         let mut command = std::process::Command::new(&copy);
         command.arg(place.socket()).uid(54_321).gid(0);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         std::io::Write::write_all(child.stdin.as_mut().unwrap(), &bytes).unwrap();
         drop(child.stdin.take());
         let output = child.wait_with_output().unwrap();

@@ -36,7 +36,10 @@ impl Learner {
     }
 
     fn learned(&self, name: &str) -> PathBuf {
-        self.directory.path().join("state/colibri/learned").join(name)
+        self.directory
+            .path()
+            .join("state/colibri/learned")
+            .join(name)
     }
 
     fn command(&self) -> Command {
@@ -46,7 +49,11 @@ impl Learner {
     }
 
     fn run(&self, words: &[&str]) -> Output {
-        self.command().args(words).stdin(Stdio::null()).output().unwrap()
+        self.command()
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 
     fn start(&self, flags: &[&str]) -> LearnSession {
@@ -61,7 +68,11 @@ impl Learner {
             .arg("--dir")
             .arg(self.work())
             .args(["--as", "fix", "--speak", "2025-11-25"]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         let mut session = LearnSession {
             child,
@@ -108,7 +119,10 @@ impl LearnSession {
     }
 
     fn call(&mut self, tool: &str, arguments: &Value) -> Value {
-        self.request("tools/call", &json!({ "name": tool, "arguments": arguments }))
+        self.request(
+            "tools/call",
+            &json!({ "name": tool, "arguments": arguments }),
+        )
     }
 
     fn end(mut self) {
@@ -132,10 +146,17 @@ fn a_server_is_used_observed_and_proposed_for_without_its_values() {
     assert_eq!(mode(&observation), 0o600);
     assert_eq!(mode(observation.parent().unwrap()), 0o700);
     let text = fs::read_to_string(&observation).unwrap();
-    assert!(text.contains("canary-key") && !text.contains("canary-value"), "{text}");
+    assert!(
+        text.contains("canary-key") && !text.contains("canary-value"),
+        "{text}"
+    );
     let record = learner.learned("fix.calls.jsonl");
     assert_eq!(mode(&record), 0o600);
-    assert!(fs::read_to_string(&record).unwrap().contains("canary-value"));
+    assert!(
+        fs::read_to_string(&record)
+            .unwrap()
+            .contains("canary-value")
+    );
 
     let proposal = learner.propose();
     let text = proposal.to_string();
@@ -145,7 +166,11 @@ fn a_server_is_used_observed_and_proposed_for_without_its_values() {
     assert_eq!(jail["mounts"][0]["at"], json!(learner.work()), "{text}");
     assert_eq!(jail["mounts"][0]["write"], true, "{text}");
     assert_eq!(jail["ip4"], Value::Null, "{text}");
-    assert_eq!(proposal["entry"]["fix"]["tools"]["allow"], json!(["echo"]), "{text}");
+    assert_eq!(
+        proposal["entry"]["fix"]["tools"]["allow"],
+        json!(["echo"]),
+        "{text}"
+    );
     let contract = &proposal["contract"]["tools"]["echo"]["when"];
     assert_eq!(
         contract["properties"]["canary-key"],
@@ -162,7 +187,10 @@ fn a_server_is_used_observed_and_proposed_for_without_its_values() {
     // Not said to be reading: without somebody to ask it is left alone.
     let tried = learner.run(&["learn", "fix", "--try"]);
     let said = String::from_utf8(tried.stdout).unwrap();
-    assert!(tried.status.success() && said.contains("not repeated: echo"), "{said}");
+    assert!(
+        tried.status.success() && said.contains("not repeated: echo"),
+        "{said}"
+    );
     let tried = learner.run(&["learn", "fix", "--try", "--yes"]);
     let said = String::from_utf8(tried.stdout).unwrap();
     assert!(
@@ -196,7 +224,10 @@ fn two_sessions_add_up_and_wrong_words_are_said() {
     }
     let proposal = learner.propose();
     assert_eq!(proposal["sessions"], 2);
-    assert_eq!(proposal["entry"]["fix"]["tools"]["allow"], json!(["count", "echo"]));
+    assert_eq!(
+        proposal["entry"]["fix"]["tools"]["allow"],
+        json!(["count", "echo"])
+    );
     for (words, status, said) in [
         (
             &["learn", "other", "--propose"][..],
@@ -205,7 +236,11 @@ fn two_sessions_add_up_and_wrong_words_are_said() {
         ),
         (&["learn", "fix", "--try"], 65, "were not recorded"),
         (&["learn", "Fix", "--propose"], 64, "a server's id"),
-        (&["learn", "x", "--", "no-such-program"], 65, "no such program"),
+        (
+            &["learn", "x", "--", "no-such-program"],
+            65,
+            "no such program",
+        ),
     ] {
         let ran = learner.run(words);
         let text = String::from_utf8_lossy(&ran.stderr).into_owned();
@@ -222,7 +257,8 @@ fn two_sessions_add_up_and_wrong_words_are_said() {
 #[test]
 fn a_server_that_reaches_for_the_tracer_gets_no_proposal_and_leaves_nothing() {
     const TRACER: &str = "T=$(sed -n 's/TracerPid:[^0-9]*//p' /proc/$$/status)";
-    let forged = r#"41  openat(AT_FDCWD<\x2f>, "\x2f", O_RDONLY) = 3<\x2f\x66\x6f\x72\x67\x65\x64>"#;
+    let forged =
+        r#"41  openat(AT_FDCWD<\x2f>, "\x2f", O_RDONLY) = 3<\x2f\x66\x6f\x72\x67\x65\x64>"#;
     for (way, said) in [
         (
             // Where the tracer has it. Pipes that this test inherited are higher, and opening one may wait for its reader.
@@ -249,6 +285,9 @@ fn a_server_that_reaches_for_the_tracer_gets_no_proposal_and_leaves_nothing() {
         assert!(!observation.contains("/forged"), "{observation}");
         let ran = learner.run(&["learn", "fix", "--propose"]);
         let text = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(ran.status.code() == Some(77) && text.contains(said), "{ran:?}");
+        assert!(
+            ran.status.code() == Some(77) && text.contains(said),
+            "{ran:?}"
+        );
     }
 }

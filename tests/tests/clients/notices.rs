@@ -31,7 +31,9 @@ fn take(stream: TcpStream, got: &Got) -> Option<()> {
         assert_eq!(fields, 2, "a time and a signature");
         let mut body = vec![0; length];
         stream.read_exact(&mut body).ok()?;
-        got.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+        got.lock()
+            .unwrap()
+            .push(serde_json::from_slice(&body).unwrap());
         let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
         stream.get_mut().write_all(answer).ok()?;
     }
@@ -54,7 +56,11 @@ fn receiver() -> (String, Got) {
 
 fn first(got: &Got, event: &str) -> Value {
     wait_for(event, || {
-        got.lock().unwrap().iter().find(|body| body["event"] == event).cloned()
+        got.lock()
+            .unwrap()
+            .iter()
+            .find(|body| body["event"] == event)
+            .cloned()
     })
 }
 
@@ -63,7 +69,8 @@ fn what_happens_is_told_to_a_webhook_and_to_who_watches() {
     let (url, got) = receiver();
     let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
     let own = nix::unistd::geteuid().as_raw();
-    let rights = json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true });
+    let rights =
+        json!({ "gates": ["write", "external-call"], "servers": { "*": ["*"] }, "operator": true });
     place.clients(&json!({ "users": { own.to_string(): rights } }).to_string());
     place.secret("webhook", KEY);
     let flags = ["--write", "--webhook", &url, "--webhook-allow", "loopback"];
@@ -80,15 +87,26 @@ fn what_happens_is_told_to_a_webhook_and_to_who_watches() {
     client.call("colibri_finish_task", finish);
     let told = watcher.notification("colibri/notice")["params"]["notice"].take();
     assert_eq!(told["event"], "task.completed", "{told}");
-    assert_eq!(told["facts"], json!({ "task": 1, "status": "done", "created_by": own }));
-    assert_eq!(first(&got, "task.completed"), told, "everybody is told the same");
+    assert_eq!(
+        told["facts"],
+        json!({ "task": 1, "status": "done", "created_by": own })
+    );
+    assert_eq!(
+        first(&got, "task.completed"),
+        told,
+        "everybody is told the same"
+    );
 
     // A call that waits for a person: that it does, and nothing of what it says.
     let waiting = client.request_tool("fix__count", json!({ "mark": "w0rds" }));
     let told = watcher.notification("colibri/notice")["params"]["notice"].take();
     assert_eq!(told["event"], "approval.waiting", "{told}");
     assert_eq!(
-        (&told["facts"]["server"], &told["facts"]["tool"], &told["facts"]["uid"]),
+        (
+            &told["facts"]["server"],
+            &told["facts"]["tool"],
+            &told["facts"]["uid"]
+        ),
         (&json!("fix"), &json!("count"), &json!(own))
     );
     first(&got, "approval.waiting");
@@ -147,7 +165,10 @@ fn a_trail_and_a_store_that_fail_are_told_of_once() {
     let (daemon, got) = told(&place);
     let mut client = daemon.quiet(LEGACY);
     let mut is_refused = || {
-        let answer = client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }));
+        let answer = client.ask(
+            "tools/call",
+            json!({ "name": "fix__count", "arguments": {} }),
+        );
         code_of(&answer) == Some("TRAIL_UNAVAILABLE")
     };
     assert!(!is_refused());
@@ -166,7 +187,10 @@ fn a_trail_and_a_store_that_fail_are_told_of_once() {
         }
     }
     let call = json!({ "name": "colibri_create_task", "arguments": { "title": "w0rds" } });
-    assert_eq!(code_of(&client.ask("tools/call", call)), Some("STORE_UNAVAILABLE"));
+    assert_eq!(
+        code_of(&client.ask("tools/call", call)),
+        Some("STORE_UNAVAILABLE")
+    );
     let why = becomes_critical(&got, "store");
     assert!(!why.is_empty() && !why.contains("w0rds"), "{why}");
     assert_eq!(critical(&got).len(), 2);
@@ -192,7 +216,9 @@ fn a_seal_is_told_of() {
     let mut client = daemon.quiet(LEGACY);
     // Two records a call, and 4,096 until a seal.
     for _ in 0..21 {
-        let calls: Vec<u64> = (0..100).map(|_| client.request_tool("fix__count", json!({}))).collect();
+        let calls: Vec<u64> = (0..100)
+            .map(|_| client.request_tool("fix__count", json!({})))
+            .collect();
         for call in calls {
             assert_eq!(client.answer(call).get("error"), None);
         }
@@ -216,7 +242,10 @@ fn script(place: &Place, text: &str) -> Value {
 
 /// Starts an agent, and returns its session.
 fn spawn(place: &Place, agent: &str) -> Value {
-    let run = place.colibri_mcp(&["--json", "agent", "run", agent]).output().unwrap();
+    let run = place
+        .colibri_mcp(&["--json", "agent", "run", agent])
+        .output()
+        .unwrap();
     assert!(run.status.success(), "{run:?}");
     serde_json::from_slice::<Value>(&run.stdout).unwrap()["instance"]["id"].take()
 }
@@ -232,7 +261,8 @@ fn attention(got: &Got, session: &Value) -> Vec<Value> {
 #[test]
 fn an_agent_that_fails_is_told_of_and_one_that_went_with_its_daemon() {
     let place = Place::new();
-    let hangs = "trap '' TERM HUP INT; echo '{\"type\":\"turn.started\"}'; while :; do sleep 1; done";
+    let hangs =
+        "trap '' TERM HUP INT; echo '{\"type\":\"turn.started\"}'; while :; do sleep 1; done";
     let agents = json!({ "fails": script(&place, "exit 3"), "hangs": script(&place, hangs) });
     place.registry_text(&json!({ "servers": {}, "agents": agents }).to_string());
     let (daemon, got) = told(&place);
@@ -247,7 +277,10 @@ fn an_agent_that_fails_is_told_of_and_one_that_went_with_its_daemon() {
     let before = attention(&got, &failed).len();
     let (daemon, got) = told(&place);
     let facts = wait_for("the notice", || attention(&got, &left).pop());
-    assert_eq!((&facts["state"], &facts["for"]), (&json!("error"), &json!(own)));
+    assert_eq!(
+        (&facts["state"], &facts["for"]),
+        (&json!("error"), &json!(own))
+    );
     // What was told is not told again.
     assert_eq!((before, attention(&got, &failed).len()), (1, 0));
     daemon.stop();
@@ -305,7 +338,10 @@ fn a_webhook_without_a_key_is_refused_with_what_to_do() {
         (&["--webhook-allow", "loopback"], "--webhook"),
     ] {
         let (status, said) = place.refused(flags);
-        assert!(status == Some(64) && said.contains(part), "{status:?} {said}");
+        assert!(
+            status == Some(64) && said.contains(part),
+            "{status:?} {said}"
+        );
         assert!(!said.contains("t0ken"), "{said}");
     }
 }

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use colibri_tests::{Daemon, HEADLESS, LEGACY, PATIENCE, Place, Record, code_of, headless_meta, wait_for};
+use colibri_tests::{
+    Daemon, HEADLESS, LEGACY, PATIENCE, Place, Record, code_of, headless_meta, wait_for,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -36,7 +38,13 @@ impl ServedPage {
     /// Serves a page of this place's daemon; what `BROWSER` names is given the file.
     fn start(place: &Place, browser: &str) -> ServedPage {
         let state = place.path("state");
-        let flags = ["--json", "glasspane", "--open", "--state-dir", state.to_str().unwrap()];
+        let flags = [
+            "--json",
+            "glasspane",
+            "--open",
+            "--state-dir",
+            state.to_str().unwrap(),
+        ];
         ServedPage::of(place.colibri_mcp(&flags), &place.path("tmp"), browser)
     }
 
@@ -55,7 +63,8 @@ impl ServedPage {
         BufReader::new(child.stdout.as_mut().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let said: Value =
+            serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
         let file = PathBuf::from(said["file"].as_str().unwrap());
         let text = fs::read_to_string(&file).unwrap();
         let address = text
@@ -85,9 +94,18 @@ impl ServedPage {
     }
 
     /// Sends a request, and begins to read what comes.
-    fn send(&self, method: &str, path: &str, fields: &[(&str, &str)], body: &str) -> BufReader<TcpStream> {
+    fn send(
+        &self,
+        method: &str,
+        path: &str,
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> BufReader<TcpStream> {
         let mut stream = self.connect();
-        let mut head = format!("{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n", body.len());
+        let mut head = format!(
+            "{method} {path} HTTP/1.1\r\nContent-Length: {}\r\n",
+            body.len()
+        );
         if !fields.iter().any(|(name, _)| *name == "Host") {
             head.push_str(&format!("Host: 127.0.0.1:{}\r\n", self.port));
         }
@@ -183,7 +201,10 @@ impl ServedPage {
         let (mut line, mut is_named) = (String::new(), false);
         loop {
             line.clear();
-            assert!(stream.read_line(&mut line).unwrap() > 0, "the stream has ended");
+            assert!(
+                stream.read_line(&mut line).unwrap() > 0,
+                "the stream has ended"
+            );
             if let Some(event) = line.strip_prefix("event: ") {
                 is_named = event.trim() == name;
             }
@@ -197,7 +218,10 @@ impl ServedPage {
     fn end(mut self, signal: Signal) -> Option<i32> {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
         let status = self.child.wait().unwrap();
-        assert!(!self.file.parent().unwrap().exists(), "the file is left behind");
+        assert!(
+            !self.file.parent().unwrap().exists(),
+            "the file is left behind"
+        );
         status.code()
     }
 }
@@ -212,8 +236,7 @@ impl Drop for ServedPage {
 /// A place whose fixture's tool `count` waits for a person, who may approve their own calls.
 fn place() -> Place {
     let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
-    let rights =
-        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
+    let rights = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
     let uid = nix::unistd::geteuid().to_string();
     place.clients(&json!({ "users": { uid: rights } }).to_string());
     place
@@ -229,13 +252,24 @@ fn the_token_opens_the_page_once_and_a_stranger_gets_nothing() {
     let daemon = place.start(&[]);
     let page = ServedPage::start(&place, "/nonexistent/browser");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(&page.file), mode(page.file.parent().unwrap())), (0o600, 0o700));
+    assert_eq!(
+        (mode(&page.file), mode(page.file.parent().unwrap())),
+        (0o600, 0o700)
+    );
     // What ps(1) shows of anybody, and the environment that others of this user see.
     for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
         for name in ["cmdline", "environ"] {
             let shown = fs::read(process.path().join(name)).unwrap_or_default();
-            let has = |secret: &str| shown.windows(secret.len()).any(|part| part == secret.as_bytes());
-            assert!(!has(&page.token) && !has(&page.folder), "{:?}/{name}", process.path());
+            let has = |secret: &str| {
+                shown
+                    .windows(secret.len())
+                    .any(|part| part == secret.as_bytes())
+            };
+            assert!(
+                !has(&page.token) && !has(&page.folder),
+                "{:?}/{name}",
+                process.path()
+            );
         }
     }
     let rebound = format!("evil.example:{}", page.port);
@@ -253,7 +287,11 @@ fn the_token_opens_the_page_once_and_a_stranger_gets_nothing() {
         ("elsewhere", &[], 403),
     ] {
         let refused = page.get(path, fields);
-        assert_eq!((refused.status, &*refused.body), (status, ""), "{path} {fields:?}");
+        assert_eq!(
+            (refused.status, &*refused.body),
+            (status, ""),
+            "{path} {fields:?}"
+        );
         assert!(!refused.head.contains("set-cookie"), "{}", refused.head);
     }
     for path in ["/", "/favicon.ico", "/enter", "//", "/../", "/%00/"] {
@@ -273,7 +311,10 @@ fn the_token_opens_the_page_once_and_a_stranger_gets_nothing() {
         "form-action 'none'",
         "frame-ancestors 'none'",
     ] {
-        assert!(shown.head.contains(policy) || shown.body.contains(policy), "{policy}");
+        assert!(
+            shown.head.contains(policy) || shown.body.contains(policy),
+            "{policy}"
+        );
     }
     assert!(
         shown.head.contains("no-store") && shown.head.contains("nosniff"),
@@ -289,7 +330,11 @@ fn the_token_opens_the_page_once_and_a_stranger_gets_nothing() {
         (&other.folder, &other.token, &others)
     );
     assert_eq!(page.get("", &[("Cookie", &others)]).status, 403);
-    assert_eq!(page.get("", &[("Cookie", &format!("{others}; {cookie}"))]).status, 200);
+    assert_eq!(
+        page.get("", &[("Cookie", &format!("{others}; {cookie}"))])
+            .status,
+        200
+    );
     assert_eq!(other.end(Signal::SIGTERM), Some(143));
     assert_eq!(page.end(Signal::SIGINT), Some(0), "as a person ends it");
     daemon.stop();
@@ -313,7 +358,10 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
 
     let call = client.request_tool("fix__count", json!({ "path": "/etc" }));
     let one = page.event(&cookie, "present", |present| waiting(&present));
-    assert_eq!((&one["server"], &one["tool"]), (&json!("fix"), &json!("count")));
+    assert_eq!(
+        (&one["server"], &one["tool"]),
+        (&json!("fix"), &json!("count"))
+    );
     let arguments = one["arguments"].as_str().unwrap();
     assert!(
         arguments.contains("path: \"/etc\"") && !one["rule"].as_str().unwrap().is_empty(),
@@ -327,7 +375,13 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
         &[json, own, ("Origin", &origin)],
         &[json, own, right, ("Origin", "null")],
         &[json, own, right, ("Origin", "http://evil.example")],
-        &[json, own, right, ("Origin", &origin), ("Host", "evil.example")],
+        &[
+            json,
+            own,
+            right,
+            ("Origin", &origin),
+            ("Host", "evil.example"),
+        ],
         &[json, own, ("X-Colibri-Page", "0"), ("Origin", &origin)],
     ] {
         let refused = decide(&one, true, fields);
@@ -359,7 +413,8 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
     let counted = |record: Value| {
         let lanes = record["day"]["lanes"]["list"].as_array()?.clone();
         let names = record["day"]["names"].as_array()?.clone();
-        let named = |span: &Value| names[span[5].as_u64().unwrap() as usize] == "count" && span[1].is_u64();
+        let named =
+            |span: &Value| names[span[5].as_u64().unwrap() as usize] == "count" && span[1].is_u64();
         lanes
             .iter()
             .flat_map(|lane| lane["spans"].as_array().unwrap())
@@ -374,7 +429,10 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
     let params = json!({ "name": "fix__count", "arguments": {}, "_meta": headless_meta() });
     let call = client.request("tools/call", params);
     let asked = client.notification("elicitation/create");
-    client.send(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "decline" } }).to_string());
+    client.send(
+        json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "decline" } })
+            .to_string(),
+    );
     wait_for("the reply", || {
         let is_programs = |record: &Record| record.rec["details"]["answered_by"] == "program";
         place.records().iter().any(is_programs).then_some(())
@@ -384,7 +442,12 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
     });
     assert_eq!(decide(&two, false, &good).status, 200);
     assert_eq!(code_of(&client.answer(call)), Some("APPROVAL_DENIED"));
-    let told = |record: Value| record.to_string().contains("a person refused the call").then_some(());
+    let told = |record: Value| {
+        record
+            .to_string()
+            .contains("a person refused the call")
+            .then_some(())
+    };
     page.event(&cookie, "record", told);
 
     // A daemon that goes is said to have gone, and what the trail has stays.
@@ -394,7 +457,9 @@ fn what_happens_is_news_and_an_answer_needs_origin_and_value() {
     });
     assert!(page.data(&cookie)["record"]["day"].is_object());
     let again: Daemon = place.start(&[]);
-    page.event(&cookie, "present", |present| present["now"].is_object().then_some(()));
+    page.event(&cookie, "present", |present| {
+        present["now"].is_object().then_some(())
+    });
     assert_eq!(page.end(Signal::SIGHUP), Some(129));
     again.stop();
 }
@@ -410,7 +475,9 @@ fn who_holds_connections_keeps_no_browser_out() {
         let _ = match number % 3 {
             0 => Ok(()),
             1 => stream.write_all(format!("GET /{}/ HTTP/1.1\r\nX: ", page.folder).as_bytes()),
-            _ => stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx"),
+            _ => {
+                stream.write_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx")
+            }
         };
         held.push(stream);
     }
@@ -476,7 +543,9 @@ fn who_opens_connections_without_end_keeps_no_browser_from_its_first_request() {
         for _ in 0..150 {
             scope.spawn(flood);
         }
-        wait_for("a flood", || (opened.load(Ordering::Relaxed) > 1000).then_some(()));
+        wait_for("a flood", || {
+            (opened.load(Ordering::Relaxed) > 1000).then_some(())
+        });
         // They end as well if this fails.
         let _ending = Ending(&over);
         let cookie = page.enter();
@@ -500,7 +569,10 @@ fn a_browser_is_given_the_file_and_nothing_else() {
     fs::write(&browser, script).unwrap();
     fs::set_permissions(&browser, fs::Permissions::from_mode(0o700)).unwrap();
     // The first that can be started.
-    let page = ServedPage::start(&place, &format!("/nonexistent/browser:{} --new %s", browser.display()));
+    let page = ServedPage::start(
+        &place,
+        &format!("/nonexistent/browser:{} --new %s", browser.display()),
+    );
     let arguments = wait_for("the browser", || fs::read_to_string(&told).ok());
     assert_eq!(arguments, format!("--new\n{}\n", page.file.display()));
     assert_eq!(page.end(Signal::SIGINT), Some(0));
@@ -558,7 +630,11 @@ fn flags_that_do_not_fit_are_named() {
         &["--replace", "--open"],
         &["--since", "2026"],
     ] {
-        let output = place.colibri_mcp(&["glasspane"]).args(flags).output().unwrap();
+        let output = place
+            .colibri_mcp(&["glasspane"])
+            .args(flags)
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(64), "{flags:?}");
         assert!(
             String::from_utf8_lossy(&output.stderr).contains(flags[0]),
@@ -568,7 +644,12 @@ fn flags_that_do_not_fit_are_named() {
     // Without daemon and trail there is nothing to serve.
     let state = place.path("nowhere");
     let output = place
-        .colibri_mcp(&["glasspane", "--open", "--state-dir", state.to_str().unwrap()])
+        .colibri_mcp(&[
+            "glasspane",
+            "--open",
+            "--state-dir",
+            state.to_str().unwrap(),
+        ])
         .output()
         .unwrap();
     assert_ne!(output.status.code(), Some(0), "{output:?}");

@@ -38,7 +38,10 @@ struct Ran {
 impl Home {
     fn new(end_idle: &'static str) -> Home {
         let home = Home {
-            directory: tempfile::Builder::new().prefix("colibri-home-").tempdir().unwrap(),
+            directory: tempfile::Builder::new()
+                .prefix("colibri-home-")
+                .tempdir()
+                .unwrap(),
             end_idle,
             daemons: Mutex::default(),
         };
@@ -47,7 +50,11 @@ impl Home {
         fs::create_dir_all(project.join(".chibi")).unwrap();
         fs::create_dir_all(project.join("colibri")).unwrap();
         for name in ["external-mcp.json", "colibri/external-mcp.json"] {
-            fs::write(project.join(name), r#"{"servers":{"evil":{"command":"/bin/false"}}}"#).unwrap();
+            fs::write(
+                project.join(name),
+                r#"{"servers":{"evil":{"command":"/bin/false"}}}"#,
+            )
+            .unwrap();
         }
         fs::write(project.join(".chibi/mcp-bridge.toml"), "").unwrap();
         home
@@ -69,7 +76,10 @@ impl Home {
 
     /// Writes the registry.
     fn registry(&self, entries: &[(&str, &str)]) {
-        let entries: Vec<_> = entries.iter().map(|(id, entry)| format!("\"{id}\": {entry}")).collect();
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(id, entry)| format!("\"{id}\": {entry}"))
+            .collect();
         self.own_file(
             ".config/colibri/external-mcp.json",
             &format!("{{ \"servers\": {{ {} }} }}", entries.join(",\n")),
@@ -161,7 +171,10 @@ impl Home {
             let text = fs::read_to_string(stderr).ok()?;
             text.lines().filter_map(daemon_of).nth(which)
         });
-        self.daemons.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+        self.daemons
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(pid);
         pid
     }
 }
@@ -209,9 +222,16 @@ fn a_server_that_is_added_and_does_not_start_is_no_success() {
         assert!(ran.stderr.contains(part), "{part}: {ran:?}");
     }
     // When the daemon ends is as it was told, not as it usually is.
-    assert!(ran.stderr.contains("it ends 1 minute after its last client"), "{ran:?}");
+    assert!(
+        ran.stderr
+            .contains("it ends 1 minute after its last client"),
+        "{ran:?}"
+    );
     home.good(&["server", "disable", "dead", "--yes"]);
-    assert_eq!(home.run(&["server", "enable", "dead", "--yes"]).status, Some(69));
+    assert_eq!(
+        home.run(&["server", "enable", "dead", "--yes"]).status,
+        Some(69)
+    );
 }
 
 #[test]
@@ -236,22 +256,35 @@ fn the_accounts_of_an_entry_are_turned_on_and_off_and_taken_out_one_by_one() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    assert!(home.good(&["call", "gh-work", "environment"]).contains("of-work"));
-    assert!(!home.good(&["call", "gh-home", "environment"]).contains("of-work"));
+    assert!(
+        home.good(&["call", "gh-work", "environment"])
+            .contains("of-work")
+    );
+    assert!(
+        !home
+            .good(&["call", "gh-home", "environment"])
+            .contains("of-work")
+    );
     let refused = home.run(&["call", "gh", "environment"]);
     assert!(
         refused.status != Some(0) && refused.stdout.contains("gh-home, gh-work"),
         "{refused:?}"
     );
     let status = home.good(&["status"]);
-    assert!(status.contains("gh-home") && status.contains("gh-work"), "{status}");
+    assert!(
+        status.contains("gh-home") && status.contains("gh-work"),
+        "{status}"
+    );
 
     // One alone, to whose entry the user goes on to agree.
     home.good(&["server", "disable", "gh-work", "--yes"]);
     assert!(!works("gh-work") && works("gh-home"));
     home.good(&["server", "disable", "gh-home", "--yes"]);
     let said = home.good(&["server", "enable", "gh-home", "--yes"]);
-    assert!(said.contains("Enabled gh-home.") && !said.contains("gh-work"), "{said}");
+    assert!(
+        said.contains("Enabled gh-home.") && !said.contains("gh-work"),
+        "{said}"
+    );
     assert!(!works("gh-work") && works("gh-home"));
     assert_eq!(stands()["home"], json!({ "disabled": false }));
     assert_eq!(stands()["work"]["disabled"], true);
@@ -260,7 +293,10 @@ fn the_accounts_of_an_entry_are_turned_on_and_off_and_taken_out_one_by_one() {
     assert!(!works("gh-home"));
     let refused = home.run(&["server", "enable", "gh-work", "--yes"]);
     assert_eq!(refused.status, Some(65), "{refused:?}");
-    assert!(refused.stderr.contains("colibri-mcp server enable gh\n"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("colibri-mcp server enable gh\n"),
+        "{refused:?}"
+    );
     home.good(&["server", "enable", "gh", "--yes"]);
     assert!(!works("gh-work") && works("gh-home"));
     home.good(&["server", "enable", "gh-work", "--yes"]);
@@ -271,7 +307,10 @@ fn the_accounts_of_an_entry_are_turned_on_and_off_and_taken_out_one_by_one() {
     home.registry(&[("gh", &home.entry("gh", json!({ "accounts": edited })))]);
     home.good(&["server", "reload"]);
     assert!(!works("gh-work") && works("gh-home"));
-    assert!(home.good(&["status"]).contains("colibri-mcp server enable gh-work"));
+    assert!(
+        home.good(&["status"])
+            .contains("colibri-mcp server enable gh-work")
+    );
 
     let taken = home.run(&["add", "gh-work", "--yes", "--", "/bin/true"]);
     assert!(
@@ -371,7 +410,10 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     assert!(!home.path("b.record").exists(), "b was started");
     let ran = home.run(&["call", "colibri", "colibri_create_task", "title=x"]);
     assert_eq!(ran.status, Some(1), "{ran:?}");
-    assert!((ran.stdout.clone() + &ran.stderr).contains("write gate"), "{ran:?}");
+    assert!(
+        (ran.stdout.clone() + &ran.stderr).contains("write gate"),
+        "{ran:?}"
+    );
     let servers = home.good(&["status"]);
     assert!(!servers.contains("evil"), "{servers}");
 
@@ -434,7 +476,12 @@ fn trail_and_costs_are_those_of_the_daemon_that_is_named() {
     assert!(fs::read_to_string(page).unwrap().contains(&state));
     let state_fact = |ran: &Ran| {
         let facts: Vec<Value> = serde_json::from_str(&ran.stdout).unwrap();
-        let is_state = |fact: &Value| fact["fact"].as_str().unwrap().starts_with("the state directory");
+        let is_state = |fact: &Value| {
+            fact["fact"]
+                .as_str()
+                .unwrap()
+                .starts_with("the state directory")
+        };
         facts.into_iter().find(is_state).unwrap()
     };
     let fact = state_fact(&there(&["doctor", "--json"]));
@@ -448,7 +495,11 @@ fn trail_and_costs_are_those_of_the_daemon_that_is_named() {
         &["glasspane", "--html", page],
     ] {
         let ran = there(args);
-        assert_eq!((ran.status, ran.stdout.as_str()), (Some(69), ""), "{args:?}: {ran:?}");
+        assert_eq!(
+            (ran.status, ran.stdout.as_str()),
+            (Some(69), ""),
+            "{args:?}: {ran:?}"
+        );
         assert!(ran.stderr.contains("--state-dir"), "{args:?}: {ran:?}");
     }
     let fact = state_fact(&there(&["doctor", "--json"]));
@@ -476,12 +527,16 @@ fn many_that_come_at_once_get_one_daemon() {
     home.registry(&[("a", &entry)]);
     home.agree(&[("a", &entry)]);
     let ran: Vec<Ran> = std::thread::scope(|scope| {
-        let all: Vec<_> = (0..8).map(|_| scope.spawn(|| home.run(&["status"]))).collect();
+        let all: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| home.run(&["status"])))
+            .collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });
     assert!(ran.iter().all(|ran| ran.status == Some(0)), "{ran:?}");
     assert_eq!(
-        ran.iter().filter(|ran| daemon_of(&ran.stderr).is_some()).count(),
+        ran.iter()
+            .filter(|ran| daemon_of(&ran.stderr).is_some())
+            .count(),
         1,
         "{ran:?}"
     );
@@ -533,7 +588,10 @@ fn what_is_added_is_known_before_an_agent_asks() {
     )
     .unwrap();
     let said = home.good(&["import", file.to_str().unwrap(), "--yes"]);
-    assert!(said.contains("Added off") && !said.contains("not started"), "{said}");
+    assert!(
+        said.contains("Added off") && !said.contains("not started"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -549,7 +607,10 @@ fn it_is_nobodys_child_and_ends_with_no_editor() {
     bridge.ask("tools/list", json!({}));
     let daemon = home.started(&said, 0);
     let status = fs::read_to_string(format!("/proc/{daemon}/status")).unwrap();
-    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+    let parent = status
+        .lines()
+        .find_map(|line| line.strip_prefix("PPid:"))
+        .unwrap();
     let parent = fs::read_to_string(format!("/proc/{}/comm", parent.trim())).unwrap();
     assert_ne!(parent.trim(), "colibri-mcp");
 }
@@ -579,13 +640,17 @@ fn who_comes_while_it_ends_gets_the_next_one() {
     wait_for("its end", || (!is_alive(first)).then_some(()));
     // As one that waits for its servers' ends: it listens no more, and has the state directory still.
     let state = home.path(".local/state/colibri");
-    let lock = fs::File::options().write(true).open(state.join("trail.lock")).unwrap();
+    let lock = fs::File::options()
+        .write(true)
+        .open(state.join("trail.lock"))
+        .unwrap();
     lock.lock().unwrap();
     let ran = std::thread::scope(|scope| {
         let ran = scope.spawn(|| home.run(&["status"]));
         wait_for("the next one", || {
             let log = fs::read_to_string(state.join("colibri-mcpd.log")).ok()?;
-            log.contains("an earlier daemon has not ended yet").then_some(())
+            log.contains("an earlier daemon has not ended yet")
+                .then_some(())
         });
         drop(lock);
         ran.join().unwrap()
@@ -653,7 +718,9 @@ fn a_bridge_outlives_its_daemon_and_an_upgrade_of_it() {
         copy_program(&program(name), &home.path("new"));
         fs::rename(home.path("new"), home.path(name)).unwrap();
     }
-    wait_for("the old program's end", || (!is_alive(second)).then_some(()));
+    wait_for("the old program's end", || {
+        (!is_alive(second)).then_some(())
+    });
     echoed(&mut bridge, "three");
     home.started(&said, 2);
     assert!(bridge.end().success());
@@ -669,7 +736,8 @@ fn the_one_user_approves_at_a_terminal_only() {
     std::thread::scope(|scope| {
         let call = scope.spawn(|| home.run(&["call", "a", "echo", "word=hello"]));
         let id = wait_for("a call that waits", || {
-            let waiting: Value = serde_json::from_str(&home.good(&["approvals", "--json"])).unwrap();
+            let waiting: Value =
+                serde_json::from_str(&home.good(&["approvals", "--json"])).unwrap();
             Some(waiting["approvals"][0]["id"].as_str()?.to_owned())
         });
         let ran = home.run(&["approvals", "approve", &id]);
@@ -699,13 +767,16 @@ fn tasks_and_agents_are_on_after_one_question_at_a_terminal() {
     bridge.initialize("2025-11-25");
     let writes = |tools: Vec<String>| tools.iter().any(|tool| tool == "colibri_create_task");
     let tools = bridge.tools();
-    assert!(tools.contains(&"a__echo".to_owned()) && tools.contains(&"colibri_get_task".to_owned()));
+    assert!(
+        tools.contains(&"a__echo".to_owned()) && tools.contains(&"colibri_get_task".to_owned())
+    );
     assert!(!writes(tools), "what cannot be called is not listed");
     // A model that calls it all the same is told what its user can do.
     let refused = bridge.call("colibri_create_task", json!({ "title": "x" }));
     assert!(refused.to_string().contains("GATE_CLOSED"), "{refused}");
     assert!(
-        refused.to_string().contains("colibri-mcp tasks enable") && !refused.to_string().contains("--write"),
+        refused.to_string().contains("colibri-mcp tasks enable")
+            && !refused.to_string().contains("--write"),
         "{refused}"
     );
     let status = home.good(&["status"]);
@@ -724,7 +795,10 @@ fn tasks_and_agents_are_on_after_one_question_at_a_terminal() {
     assert_eq!(on.status, Some(0), "{on:?}");
     assert!(on.stdout.contains("Created task 1"), "{on:?}");
     let consent = home.path(".local/state/colibri/consent.json");
-    assert_eq!(consent.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        consent.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     bridge.notification("notifications/tools/list_changed");
     assert!(writes(bridge.tools()));
     bridge.call("colibri_create_task", json!({ "title": "By a model" }));
@@ -754,13 +828,21 @@ fn no_file_that_others_wrote_opens_the_write_gate() {
     let consent = home.path(".local/state/colibri/consent.json");
     let digest = sha256_hex(entry.as_bytes());
     for (text, mode, why) in [
-        (json!({ "servers": { "a": digest }, "gates": ["write"] }), 0o622, "0622"),
+        (
+            json!({ "servers": { "a": digest }, "gates": ["write"] }),
+            0o622,
+            "0622",
+        ),
         (
             json!({ "servers": { "a": digest }, "gates": ["all"] }),
             0o600,
             "must be write",
         ),
-        (json!({ "servers": { "a": digest }, "write": true }), 0o600, "write"),
+        (
+            json!({ "servers": { "a": digest }, "write": true }),
+            0o600,
+            "write",
+        ),
     ] {
         fs::write(&consent, text.to_string()).unwrap();
         fs::set_permissions(&consent, Permissions::from_mode(mode)).unwrap();
@@ -801,12 +883,16 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
     ] {
         let ran = home.run(args);
         assert_eq!(ran.status, Some(65), "{ran:?}");
-        assert!(ran.stderr.contains("colibri-mcp agent add claude"), "{ran:?}");
+        assert!(
+            ran.stderr.contains("colibri-mcp agent add claude"),
+            "{ran:?}"
+        );
     }
     let ran = add(&["--yes"], Some("sk-1"), None);
     assert_eq!(ran.status, Some(65), "{ran:?}");
     assert!(
-        ran.stderr.contains("npm install -g @anthropic-ai/claude-code"),
+        ran.stderr
+            .contains("npm install -g @anthropic-ai/claude-code"),
         "{ran:?}"
     );
     // It works on its task through its own socket, whose place it is told by the forwarder.
@@ -851,7 +937,10 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
     }
     assert!(!ran.stdout.contains("sk-1"), "{ran:?}");
     assert_eq!(fs::read_to_string(&secret).unwrap(), "sk-1");
-    assert_eq!(secret.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        secret.metadata().unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let ran = add(&["--yes"], Some("sk-1"), None);
     assert!(ran.stderr.contains("colibri-mcp remove claude"), "{ran:?}");
     let ran = home.run(&["agent", "run", "claude", "Do it.", "--follow"]);
@@ -866,7 +955,10 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
         Path::new(seen("directory").trim_end()),
         place.join("work").canonicalize().unwrap()
     );
-    assert!(!seen("variables").contains("sk-1") && seen("variables").contains("ANTHROPIC_BASE_URL=http://127.0.0.1:"));
+    assert!(
+        !seen("variables").contains("sk-1")
+            && seen("variables").contains("ANTHROPIC_BASE_URL=http://127.0.0.1:")
+    );
 
     // An entry that was edited is not run before it was agreed to as it stands.
     let registry = home.path(".config/colibri/external-mcp.json");
@@ -876,7 +968,10 @@ fn an_agent_is_set_up_with_one_question_and_taken_out_again() {
     fs::write(&registry, text).unwrap();
     home.good(&["server", "reload"]);
     let ran = home.run(&["agent", "run", "claude", "Do it."]);
-    assert!(ran.stderr.contains("colibri-mcp server enable claude"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("colibri-mcp server enable claude"),
+        "{ran:?}"
+    );
     let enabled = home.good(&["server", "enable", "claude", "--yes"]);
     assert!(enabled.contains("Enabled claude."), "{enabled}");
     home.good(&["agent", "run", "claude", "Do it.", "--follow"]);
@@ -909,11 +1004,16 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     assert_eq!(named.status, Some(64), "{named:?}");
     let none = run(&["uninstall"], None);
     assert_eq!(none.status, Some(0), "{none:?}");
-    assert!(none.stdout.contains("There is nothing of Colibri's"), "{none:?}");
+    assert!(
+        none.stdout.contains("There is nothing of Colibri's"),
+        "{none:?}"
+    );
     let fixture = program("fixture-server").display().to_string();
     let at = home.directory.path().to_str().unwrap();
     for name in ["a", "b"] {
-        home.good(&["add", name, "--yes", "--", &fixture, "--dir", at, "--as", name]);
+        home.good(&[
+            "add", name, "--yes", "--", &fixture, "--dir", at, "--as", name,
+        ]);
     }
     home.own_file("h/.cursor/mcp.json", "{}\n");
     home.own_file("h/.claude.json", "{ \"theme\": \"dark\" }\n");
@@ -924,7 +1024,10 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     ] {
         assert_eq!(run(args, None).status, Some(0), "{args:?}");
     }
-    home.own_file(".config/colibri/skills/mine/SKILL.md", "---\nname: mine\n---\n");
+    home.own_file(
+        ".config/colibri/skills/mine/SKILL.md",
+        "---\nname: mine\n---\n",
+    );
     let precious = home.path("precious");
     fs::create_dir(&precious).unwrap();
     fs::write(precious.join("kept"), "").unwrap();
@@ -933,7 +1036,12 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     let mut command = home.command(&[]);
     command.stderr(fs::File::create(&said).unwrap());
     let mut bridge = Bridge::start(command);
-    assert!(bridge.ask("tools/list", json!({})).to_string().contains("a__echo"));
+    assert!(
+        bridge
+            .ask("tools/list", json!({}))
+            .to_string()
+            .contains("a__echo")
+    );
     let daemon = home.daemons.lock().unwrap().first().copied();
 
     let settings = fs::read_to_string(directory.join(".claude.json")).unwrap();
@@ -965,10 +1073,18 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
     let left = |name: &str| home.path(name).exists();
     assert!(!left(".local/state/colibri") && !left(".local/share/colibri"));
     assert!(left("precious/kept") && left(".config/colibri/skills/mine/SKILL.md"));
-    let own: Vec<_> = fs::read_dir(home.path(".config/colibri")).unwrap().collect();
+    let own: Vec<_> = fs::read_dir(home.path(".config/colibri"))
+        .unwrap()
+        .collect();
     assert_eq!(own.len(), 1, "{own:?}");
-    assert_eq!(fs::read_to_string(directory.join(".claude.json")).unwrap(), settings);
-    assert_eq!(fs::read_to_string(directory.join(".cursor/mcp.json")).unwrap(), "{}\n");
+    assert_eq!(
+        fs::read_to_string(directory.join(".claude.json")).unwrap(),
+        settings
+    );
+    assert_eq!(
+        fs::read_to_string(directory.join(".cursor/mcp.json")).unwrap(),
+        "{}\n"
+    );
     assert_eq!(fs::read_dir(directory.join(".cursor")).unwrap().count(), 1);
     let none = run(&["uninstall"], None);
     assert!(
@@ -976,15 +1092,17 @@ fn all_that_is_colibris_goes_with_one_question_and_nothing_else() {
         "{none:?}"
     );
     // It can begin again.
-    home.good(&["add", "a", "--yes", "--", &fixture, "--dir", at, "--as", "a"]);
+    home.good(&[
+        "add", "a", "--yes", "--", &fixture, "--dir", at, "--as", "a",
+    ]);
 }
 
 #[test]
 fn a_shell_is_offered_the_names_that_there_are_and_starts_nothing() {
     let home = Home::new("60");
     let (a, b) = (home.entry("a", json!({})), home.entry("big", json!({})));
-    let tools =
-        ["echo", "$(touch x)", "e\u{1b}[31m"].map(|name| json!({ "name": name, "inputSchema": {"type": "object"} }));
+    let tools = ["echo", "$(touch x)", "e\u{1b}[31m"]
+        .map(|name| json!({ "name": name, "inputSchema": {"type": "object"} }));
     home.own_file("a.definitions", &json!(tools).to_string());
     home.registry(&[("a", &a), ("big", &b)]);
     home.agree(&[("a", &a), ("big", &b)]);

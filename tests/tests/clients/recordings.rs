@@ -23,7 +23,10 @@ fn session(place: &Place, era: Era, words: &[&str]) -> Vec<Value> {
         ("echo", json!({ "text": "a secret" })),
         ("no such tool", json!({})),
     ] {
-        answers.push(bridge.ask("tools/call", json!({ "name": tool, "arguments": arguments })));
+        answers.push(bridge.ask(
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        ));
     }
     let id = bridge.request(
         "tools/call",
@@ -51,7 +54,10 @@ fn with_end(lines: &[String]) -> String {
         .map(|line| format!("{line}\n"))
         .collect();
     let sha256 = colibri_text::hex(&Sha256::digest(&body));
-    format!("{body}{}\n", json!({ "pairs": lines.len() - 2, "sha256": sha256 }))
+    format!(
+        "{body}{}\n",
+        json!({ "pairs": lines.len() - 2, "sha256": sha256 })
+    )
 }
 
 #[test]
@@ -62,9 +68,16 @@ fn a_recorded_session_is_replayed_and_happened_so() {
         let file = place.path(name);
         let path = file.to_str().unwrap();
         let then = session(&place, era, &["record", "fix", path]);
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         let taken = run(&place, &["record", "fix", path]);
-        assert_eq!(taken.status.code(), Some(65), "it does not replace one: {taken:?}");
+        assert_eq!(
+            taken.status.code(),
+            Some(65),
+            "it does not replace one: {taken:?}"
+        );
         for strict in [&["replay", path][..], &["replay", "--strict", path]] {
             assert_eq!(session(&place, era, strict), then, "{strict:?}");
         }
@@ -81,13 +94,20 @@ fn a_recorded_session_is_replayed_and_happened_so() {
     // What was written is sealed now; the proofs are those of `trail proof`.
     let daemon = place.start(&[]);
     let path = place.path("legacy.jsonl");
-    let proved = run(&place, &["record", "--verify", path.to_str().unwrap(), "--proof"]);
+    let proved = run(
+        &place,
+        &["record", "--verify", path.to_str().unwrap(), "--proof"],
+    );
     let said = String::from_utf8(proved.stdout).unwrap();
     let proofs: Vec<&str> = said.split("c2sp.org/tlog-proof@v1\n").skip(1).collect();
     assert!(proofs.len() > 10, "{said}");
     for proof in proofs {
         let file = place.path("proof");
-        fs::write(&file, format!("c2sp.org/tlog-proof@v1\n{}\n", proof.trim_end())).unwrap();
+        fs::write(
+            &file,
+            format!("c2sp.org/tlog-proof@v1\n{}\n", proof.trim_end()),
+        )
+        .unwrap();
         let words = ["trail", "check-proof", file.to_str().unwrap()];
         let checked = run(&place, &words);
         assert!(checked.status.success(), "{checked:?}");
@@ -133,10 +153,16 @@ fn what_was_not_so_is_refused() {
             _ => {
                 let line = &lines[at];
                 let mut index = (seed >> 40) as usize % line.len();
-                while !line.is_char_boundary(index) || !line[index..].starts_with(|c: char| c.is_ascii_alphanumeric()) {
+                while !line.is_char_boundary(index)
+                    || !line[index..].starts_with(|c: char| c.is_ascii_alphanumeric())
+                {
                     index = (index + 1) % line.len();
                 }
-                let new = if line[index..].starts_with('7') { "8" } else { "7" };
+                let new = if line[index..].starts_with('7') {
+                    "8"
+                } else {
+                    "7"
+                };
                 changed[at].replace_range(index..=index, new);
             }
         }
@@ -175,8 +201,14 @@ fn what_was_not_so_is_refused() {
         let ran = run(&place, &["record", "--verify", path]);
         (ran.status.code() != Some(0)).then_some(ran)
     });
-    assert!(ran.status.code() == Some(1) && says(&ran, "changed since"), "{ran:?}");
-    let missing = run(&place, &["replay", Path::new("/nonexistent").to_str().unwrap()]);
+    assert!(
+        ran.status.code() == Some(1) && says(&ran, "changed since"),
+        "{ran:?}"
+    );
+    let missing = run(
+        &place,
+        &["replay", Path::new("/nonexistent").to_str().unwrap()],
+    );
     assert_eq!(missing.status.code(), Some(66));
     daemon.stop();
 }

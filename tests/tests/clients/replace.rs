@@ -118,7 +118,9 @@ fn cursor() -> &'static EditorFile {
 
 /// The files that somebody else could read, and that hold one of the secrets.
 fn open_secrets(place: &Place) -> Vec<PathBuf> {
-    let is_open = |path: &PathBuf| fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o077 != 0);
+    let is_open = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o077 != 0)
+    };
     let holds = |bytes: &[u8]| {
         SECRETS
             .iter()
@@ -136,8 +138,12 @@ fn original(path: &Path) -> PathBuf {
 
 /// The names of all secrets' files that entries name.
 fn secrets_of(entry: &Value) -> Vec<String> {
-    let fields = ["env", "headers"].into_iter().filter_map(|key| entry[key].as_object());
-    let names = fields.flatten().filter_map(|(_, value)| value["secret"].as_str());
+    let fields = ["env", "headers"]
+        .into_iter()
+        .filter_map(|key| entry[key].as_object());
+    let names = fields
+        .flatten()
+        .filter_map(|(_, value)| value["secret"].as_str());
     names.map(str::to_owned).collect()
 }
 
@@ -153,7 +159,10 @@ fn servers_and_secrets_move_out_of_every_editors_file_and_it_comes_back() {
         assert_eq!(fs::read_to_string(&path).unwrap(), file.text, "{editor}");
 
         let said = good(&place, &["import", editor, "--replace", "--yes"]);
-        assert!(!SECRETS.iter().any(|secret| said.contains(secret)), "{editor}: {said}");
+        assert!(
+            !SECRETS.iter().any(|secret| said.contains(secret)),
+            "{editor}: {said}"
+        );
         assert!(
             said.contains("out go") && said.contains("starts colibri-mcp in place of "),
             "{said}"
@@ -163,7 +172,10 @@ fn servers_and_secrets_move_out_of_every_editors_file_and_it_comes_back() {
             "{said}"
         );
         let text = fs::read_to_string(&path).unwrap();
-        assert!(!SECRETS.iter().any(|secret| text.contains(secret)), "{editor}: {text}");
+        assert!(
+            !SECRETS.iter().any(|secret| text.contains(secret)),
+            "{editor}: {text}"
+        );
         assert!(
             text.contains("colibri-mcp") && !text.contains("sh-one") && !text.contains("far"),
             "{editor}: {text}"
@@ -185,7 +197,12 @@ fn servers_and_secrets_move_out_of_every_editors_file_and_it_comes_back() {
         // What the editor had is Colibri's.
         let registry = json_of(&place.path("external-mcp.json"));
         let mut moved: Vec<String> = Vec::new();
-        for name in registry["servers"].as_object().unwrap().values().flat_map(secrets_of) {
+        for name in registry["servers"]
+            .as_object()
+            .unwrap()
+            .values()
+            .flat_map(secrets_of)
+        {
             moved.push(fs::read_to_string(place.path("daemon-secrets").join(name)).unwrap());
         }
         moved.sort();
@@ -223,7 +240,10 @@ fn without_it_an_import_says_that_both_have_them_now() {
     let path = put(&place, cursor());
     let said = good(&place, &["import", "cursor", "--yes"]);
     for part in [
-        &format!("They are in {} too, with 3 secrets in plain text", path.display()),
+        &format!(
+            "They are in {} too, with 3 secrets in plain text",
+            path.display()
+        ),
         "colibri-mcp import cursor --replace",
     ] {
         assert!(said.contains(part), "{part}: {said}");
@@ -241,7 +261,10 @@ fn without_it_an_import_says_that_both_have_them_now() {
     good(&place, &["connect", "cursor", "--remove", "--yes"]);
     good(&place, &["remove", "far", "--yes"]);
     let said = good(&place, &["import", "--yes"]);
-    assert!(said.contains("colibri-mcp import cursor --replace"), "{said}");
+    assert!(
+        said.contains("colibri-mcp import cursor --replace"),
+        "{said}"
+    );
     good(&place, &["remove", "far", "--yes"]);
     let copy = place.path("copy.json");
     fs::copy(&path, &copy).unwrap();
@@ -272,7 +295,11 @@ fn another_server_of_the_same_name_stays_where_it_is() {
     let place = users_own();
     let path = put(&place, cursor());
     good(&place, &["import", "cursor", "--yes"]);
-    fs::write(&path, cursor().text.replace("tell-nobody-this", "a-newer-one")).unwrap();
+    fs::write(
+        &path,
+        cursor().text.replace("tell-nobody-this", "a-newer-one"),
+    )
+    .unwrap();
     let said = good(&place, &["import", "cursor", "--replace", "--yes"]);
     assert!(said.contains("stays     sh-one: another one"), "{said}");
     assert!(fs::read_to_string(&path).unwrap().contains("a-newer-one"));
@@ -282,13 +309,22 @@ fn another_server_of_the_same_name_stays_where_it_is() {
 fn some_alone_are_moved_and_later_the_others() {
     let place = users_own();
     let path = put(&place, cursor());
-    let said = good(&place, &["import", "cursor", "--server", "far", "--replace", "--yes"]);
-    assert!(said.contains("stays     sh-one: it was not named"), "{said}");
+    let said = good(
+        &place,
+        &["import", "cursor", "--server", "far", "--replace", "--yes"],
+    );
+    assert!(
+        said.contains("stays     sh-one: it was not named"),
+        "{said}"
+    );
     let text = fs::read_to_string(&path).unwrap();
     assert!(text.contains("sh-one") && !text.contains("far"), "{text}");
     good(&place, &["import", "cursor", "--replace", "--yes"]);
     let text = fs::read_to_string(&path).unwrap();
-    assert!(!text.contains("sh-one") && text.contains("colibri-mcp"), "{text}");
+    assert!(
+        !text.contains("sh-one") && text.contains("colibri-mcp"),
+        "{text}"
+    );
     good(&place, &["connect", "cursor", "--remove", "--yes"]);
     assert_eq!(fs::read_to_string(&path).unwrap(), cursor().text);
 }
@@ -296,17 +332,28 @@ fn some_alone_are_moved_and_later_the_others() {
 #[test]
 fn what_the_editor_wrote_since_stays_when_entries_come_back() {
     let place = users_own();
-    let file = EDITORS.iter().find(|file| file.editor == "claude-code").unwrap();
+    let file = EDITORS
+        .iter()
+        .find(|file| file.editor == "claude-code")
+        .unwrap();
     let path = put(&place, file);
     good(&place, &["import", "claude-code", "--replace", "--yes"]);
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replace("\"numStartups\": 3", "\"numStartups\": 4")).unwrap();
+    fs::write(
+        &path,
+        text.replace("\"numStartups\": 3", "\"numStartups\": 4"),
+    )
+    .unwrap();
     good(&place, &["connect", "claude-code", "--remove", "--yes"]);
     let mut wanted: Value = serde_json::from_str(file.text).unwrap();
     wanted["numStartups"] = json!(4);
     assert_eq!(json_of(&path), wanted);
     assert!(!original(&path).exists());
-    assert_eq!(open_secrets(&place), [path], "its own file is as open as it was");
+    assert_eq!(
+        open_secrets(&place),
+        [path],
+        "its own file is as open as it was"
+    );
 }
 
 #[test]
@@ -329,8 +376,16 @@ fn a_server_that_does_not_start_here_stays_there() {
         "{said}"
     );
     let left = json_of(&path)["mcpServers"].clone();
-    let names: Vec<&str> = left.as_object().unwrap().keys().map(String::as_str).collect();
-    assert_eq!((names.as_slice(), &left["dead"]), (&["colibri", "dead"][..], &dead));
+    let names: Vec<&str> = left
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        (names.as_slice(), &left["dead"]),
+        (&["colibri", "dead"][..], &dead)
+    );
 }
 
 #[test]
@@ -361,7 +416,10 @@ fn a_file_that_changes_while_it_is_asked_about_is_not_overwritten() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(65), "{said}");
-    for part in ["was changed meanwhile by another program", "and where they were too"] {
+    for part in [
+        "was changed meanwhile by another program",
+        "and where they were too",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(fs::read_to_string(&path).unwrap().starts_with(&text));
@@ -370,7 +428,8 @@ fn a_file_that_changes_while_it_is_asked_about_is_not_overwritten() {
         .map(|entry| entry.unwrap().path())
         .collect();
     assert!(
-        left.iter().all(|one| *one == path || *one == original(&path)),
+        left.iter()
+            .all(|one| *one == path || *one == original(&path)),
         "{left:?}"
     );
     good(&place, &["call", "fx", "echo"]);
@@ -422,8 +481,14 @@ fn what_cannot_be_replaced_is_said_before_anything_is_written() {
     }
     // Without a yes nothing is written, and no secret is shown.
     let (status, said) = run(&place, &["import", "cursor", "--replace"]);
-    assert!(status == Some(1) && said.contains("out go    far, sh-one"), "{said}");
-    assert!(!SECRETS.iter().any(|secret| said.contains(secret)), "{said}");
+    assert!(
+        status == Some(1) && said.contains("out go    far, sh-one"),
+        "{said}"
+    );
+    assert!(
+        !SECRETS.iter().any(|secret| said.contains(secret)),
+        "{said}"
+    );
     assert_eq!(files(&place), before);
 }
 
@@ -454,20 +519,27 @@ fn a_power_cut_between_any_two_writes_leaves_all_working() {
     good(&finished, &command);
     let replaced = |place: &Place| {
         let own = |place: &Place| place.path("").display().to_string();
-        fs::read_to_string(&path).unwrap().replace(&own(&finished), &own(place))
+        fs::read_to_string(&path)
+            .unwrap()
+            .replace(&own(&finished), &own(place))
     };
     let mut points = 0;
     for at in 1.. {
         let place = users_own();
         let path = put(&place, cursor());
-        if let Some(status) = colibri_tests::run_to_change(&client(&place, &command), || files(&place), at) {
+        if let Some(status) =
+            colibri_tests::run_to_change(&client(&place, &command), || files(&place), at)
+        {
             assert!(status.success(), "{status:?}");
             break;
         }
         points = at;
         let text = fs::read_to_string(&path).unwrap();
-        let registry =
-            colibri_registry::Registry::parse(&fs::read(place.path("external-mcp.json")).unwrap(), "r").unwrap();
+        let registry = colibri_registry::Registry::parse(
+            &fs::read(place.path("external-mcp.json")).unwrap(),
+            "r",
+        )
+        .unwrap();
         if text == cursor().text {
             // It is as it was; once more does all of it.
             good(&place, &command);
@@ -490,8 +562,16 @@ fn a_power_cut_between_any_two_writes_leaves_all_working() {
             theirs.keys().collect::<Vec<_>>(),
             "{at}"
         );
-        for name in ["external-mcp.json", "consent.json", ".cursor/mcp.json.colibri-original"] {
-            assert_eq!(ours.get(Path::new(name)), theirs.get(Path::new(name)), "{at}: {name}");
+        for name in [
+            "external-mcp.json",
+            "consent.json",
+            ".cursor/mcp.json.colibri-original",
+        ] {
+            assert_eq!(
+                ours.get(Path::new(name)),
+                theirs.get(Path::new(name)),
+                "{at}: {name}"
+            );
         }
         good(&place, &["connect", "cursor", "--remove", "--yes"]);
         assert_eq!(fs::read_to_string(&path).unwrap(), cursor().text, "{at}");

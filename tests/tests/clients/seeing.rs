@@ -16,13 +16,21 @@ use serde_json::{Value, json};
 
 /// Runs `colibri-mcp` to its end: exit status, stdout, stderr.
 fn run(place: &Place, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+    let output = place
+        .colibri_mcp(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     said(output)
 }
 
 fn said(output: Output) -> (Option<i32>, String, String) {
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    (output.status.code(), text(output.stdout), text(output.stderr))
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
 }
 
 /// What comes from a program, as far as it has come.
@@ -86,11 +94,18 @@ fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
         (&probe["kind"], &probe["method"]),
         (&json!("request"), &json!("server/discover"))
     );
-    assert_eq!(probe["client"], Value::Null, "the daemon's own question: {probe}");
+    assert_eq!(
+        probe["client"],
+        Value::Null,
+        "the daemon's own question: {probe}"
+    );
     let hello = frame(&mut operator, |frame| {
         frame["direction"] == "from-server" && frame["method"] == "initialize"
     });
-    assert!(message(&hello)["result"]["serverInfo"].is_object(), "{hello}");
+    assert!(
+        message(&hello)["result"]["serverInfo"].is_object(),
+        "{hello}"
+    );
 
     let sent = frame(&mut operator, |frame| frame["method"] == "tools/call");
     assert_eq!(sent["direction"], "to-server");
@@ -111,7 +126,9 @@ fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
         "what a name sounds like is not always a secret"
     );
 
-    let progress = frame(&mut operator, |frame| frame["method"] == "notifications/progress");
+    let progress = frame(&mut operator, |frame| {
+        frame["method"] == "notifications/progress"
+    });
     let answer = frame(&mut operator, |frame| {
         frame["kind"] == "result" && frame["id"] == number
     });
@@ -124,7 +141,8 @@ fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
         );
     }
     assert_eq!(text_of(&message(&answer)["result"]), "done");
-    let answered = std::iter::repeat_with(|| client.message()).find(|message| message["id"] == "mine");
+    let answered =
+        std::iter::repeat_with(|| client.message()).find(|message| message["id"] == "mine");
     assert_eq!(text_of(&answered.unwrap()["result"]), "done");
 
     // A cancelled tap sees nothing more, and has no answer.
@@ -142,9 +160,18 @@ fn a_tap_shows_both_directions_with_the_ids_of_both_sides() {
     let state = place.path("state");
     let (status, shown, _) = run(
         &place,
-        &["--json", "trail", "--state-dir", state.to_str().unwrap(), "show"],
+        &[
+            "--json",
+            "trail",
+            "--state-dir",
+            state.to_str().unwrap(),
+            "show",
+        ],
     );
-    let event = shown.lines().find(|line| line.contains("\"tap\"")).expect("an event");
+    let event = shown
+        .lines()
+        .find(|line| line.contains("\"tap\""))
+        .expect("an event");
     let event: Value = serde_json::from_str(event).unwrap();
     assert_eq!(
         (status, &event["details"]["server"]),
@@ -164,7 +191,9 @@ fn a_tap_shows_cancellations_and_calls_that_were_in_flight_before() {
     wait_for("the calls", || place.received("fix", "\"never\"").pop());
     let (mut operator, _) = tap(&daemon, "fix", false);
     client.notify("notifications/cancelled", json!({ "requestId": never }));
-    let cancelled = frame(&mut operator, |frame| frame["method"] == "notifications/cancelled");
+    let cancelled = frame(&mut operator, |frame| {
+        frame["method"] == "notifications/cancelled"
+    });
     assert_eq!(cancelled["client"]["id"], never, "{cancelled}");
     assert_eq!(message(&cancelled)["params"]["requestId"], cancelled["id"]);
     place.release("told");
@@ -220,12 +249,18 @@ fn nothing_secret_and_nothing_a_terminal_acts_on_leaves_the_daemon() {
         shown.contains("\\u001b]0;pwned\\u0007") && shown.contains("\\u202e"),
         "{shown}"
     );
-    assert!(shown.contains("-->") && shown.contains("tools/call echo"), "{shown}");
+    assert!(
+        shown.contains("-->") && shown.contains("tools/call echo"),
+        "{shown}"
+    );
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let mut rest = String::new();
     told.read_to_string(&mut rest).unwrap();
     assert!(child.wait().unwrap().success(), "{rest}");
-    assert!(rest.contains("interrupted") && rest.contains(" 0 dropped"), "{rest}");
+    assert!(
+        rest.contains("interrupted") && rest.contains(" 0 dropped"),
+        "{rest}"
+    );
     daemon.assert_serves("fix__count");
 }
 
@@ -235,7 +270,9 @@ fn long_frames_are_cut_unless_all_of_them_is_wanted() {
     let daemon = place.start(&[]);
     let (mut short, _) = tap(&daemon, "fix", false);
     let (mut full, _) = tap(&daemon, "fix", true);
-    daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 100_000 }));
+    daemon
+        .legacy(LEGACY)
+        .call("fix__huge", json!({ "bytes": 100_000 }));
     let huge = |frame: &Value| frame["tool"] == "huge" && frame["kind"] == "result";
     let cut = frame(&mut short, huge);
     assert_eq!(
@@ -271,7 +308,9 @@ fn who_watches_slowly_holds_up_nobody_and_is_told_what_is_missing() {
     assert!(dropped > 0 && shown > 0, "{shown} shown, {dropped} dropped");
     // From here on it sees again.
     client.call("fix__echo", json!({ "and": "now" }));
-    frame(&mut slow, |frame| frame["tool"] == "echo" && frame["kind"] == "result");
+    frame(&mut slow, |frame| {
+        frame["tool"] == "echo" && frame["kind"] == "result"
+    });
 }
 
 #[test]
@@ -292,13 +331,22 @@ fn a_tap_outlasts_a_change_of_the_entry_and_ends_with_its_removal_or_the_daemon(
     daemon.reload();
     let ended = operator.answer(id);
     assert!(
-        ended["result"]["ended"].as_str().unwrap().contains("removed"),
+        ended["result"]["ended"]
+            .as_str()
+            .unwrap()
+            .contains("removed"),
         "{ended}"
     );
     let (mut operator, id) = tap(&daemon, "other", false);
     daemon.signal(Signal::SIGTERM);
     let ended = operator.answer(id);
-    assert!(ended["result"]["ended"].as_str().unwrap().contains("ending"), "{ended}");
+    assert!(
+        ended["result"]["ended"]
+            .as_str()
+            .unwrap()
+            .contains("ending"),
+        "{ended}"
+    );
     assert!(daemon.wait().success());
 }
 
@@ -308,7 +356,10 @@ fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
     let daemon = place.start(&[]);
     let (status, _, text) = run(&place, &["watch", "messages", "fxi"]);
     assert_eq!(status, Some(65), "{text}");
-    assert!(text.contains("there is no server") && text.contains("fxi"), "{text}");
+    assert!(
+        text.contains("there is no server") && text.contains("fxi"),
+        "{text}"
+    );
     let taps: Vec<_> = (0..8).map(|_| tap(&daemon, "fix", false)).collect();
     let (status, _, text) = run(&place, &["watch", "messages", "fix"]);
     assert_eq!(status, Some(65), "{text}");
@@ -316,7 +367,10 @@ fn taps_of_what_is_not_there_and_too_many_of_them_are_refused() {
     drop(taps);
     wait_for("room for a tap", || {
         let mut operator = daemon.connect();
-        let id = operator.request("colibri/watch", json!({ "topic": "messages", "server": "fix" }));
+        let id = operator.request(
+            "colibri/watch",
+            json!({ "topic": "messages", "server": "fix" }),
+        );
         let first = operator.message();
         (first["id"] != id).then_some(())
     });
@@ -328,7 +382,11 @@ fn only_operators_watch() {
     place.open_to_group();
     let clients = json!({ "others": { "gates": ["external-call"], "servers": { "*": ["*"] } } });
     fs::write(place.path("clients.json"), clients.to_string()).unwrap();
-    fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+    fs::set_permissions(
+        place.path("clients.json"),
+        fs::Permissions::from_mode(0o600),
+    )
+    .unwrap();
     let _daemon = place.start(&[]);
     for args in [
         &["watch", "messages", "fix"][..],
@@ -341,7 +399,10 @@ fn only_operators_watch() {
         let (status, out, text) = said(output);
         assert_eq!((status, out.as_str()), (Some(65), ""), "{args:?}: {text}");
         assert!(text.contains("operator"), "{args:?}: {text}");
-        assert!(!text.contains("no server"), "what there is is not told: {text}");
+        assert!(
+            !text.contains("no server"),
+            "what there is is not told: {text}"
+        );
     }
     let (status, out, _) = said(place.stranger(&["status"]).output().unwrap());
     assert_eq!((status, out.contains("fix")), (Some(0), true), "{out}");
@@ -358,22 +419,37 @@ fn who_is_no_operator_any_more_sees_no_more() {
         let mut clients = json!({ "others": all, "users": { stranger.to_string(): all } });
         clients["users"][stranger.to_string()]["operator"] = json!(operator);
         fs::write(place.path("clients.json"), clients.to_string()).unwrap();
-        fs::set_permissions(place.path("clients.json"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::set_permissions(
+            place.path("clients.json"),
+            fs::Permissions::from_mode(0o600),
+        )
+        .unwrap();
     };
     rule(true);
     let daemon = place.start(&[]);
     let mut command = place.stranger(&["watch", "messages", "fix"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let told = gathered(child.stderr.take().unwrap());
     let told = || String::from_utf8_lossy(&told.lock().unwrap()).into_owned();
     wait_for("the tap", || told().contains("watching fix").then_some(()));
     rule(false);
     daemon.reload();
     daemon.legacy(LEGACY).call("fix__echo", json!({}));
-    wait_for("its end", || told().contains("no operator any more").then_some(()));
+    wait_for("its end", || {
+        told().contains("no operator any more").then_some(())
+    });
     assert!(child.wait().unwrap().success());
     let mut shown = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut shown).unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut shown)
+        .unwrap();
     assert_eq!(shown, "");
 }
 
@@ -385,10 +461,18 @@ fn who_waits_for_approval_is_told_for_what() {
     let daemon = place.start(&[]);
     let waiting = |text: &str| {
         let id = text.split("colibri-mcp approvals approve ").nth(1)?;
-        Some(id.chars().take_while(char::is_ascii_hexdigit).collect::<String>())
+        Some(
+            id.chars()
+                .take_while(char::is_ascii_hexdigit)
+                .collect::<String>(),
+        )
     };
     let mut command = place.colibri_mcp(&["call", "fix", "count", "n=1"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let told = gathered(child.stderr.take().unwrap());
     let id = wait_for("what it waits for", || {
         waiting(&String::from_utf8_lossy(&told.lock().unwrap()))
@@ -398,12 +482,16 @@ fn who_waits_for_approval_is_told_for_what() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
     // Over the bridge too, for clients that ask for progress.
     let mut client = daemon.legacy(LEGACY);
-    let call = json!({ "name": "fix__count", "arguments": {}, "_meta": { "progressToken": "mine" } });
+    let call =
+        json!({ "name": "fix__count", "arguments": {}, "_meta": { "progressToken": "mine" } });
     let call = client.request("tools/call", call);
     let progress = client.notification("notifications/progress");
     assert_eq!(progress["params"]["progressToken"], "mine", "{progress}");
     let id = waiting(progress["params"]["message"].as_str().unwrap()).unwrap();
-    assert_eq!(progress["params"]["_meta"]["org.colibri/approval"], id.as_str());
+    assert_eq!(
+        progress["params"]["_meta"]["org.colibri/approval"],
+        id.as_str()
+    );
     client.notify("notifications/cancelled", json!({ "requestId": call }));
 }
 
@@ -419,7 +507,10 @@ fn the_servers_are_shown_once_as_plain_text() {
     let (_, status, _) = run(&place, &["status"]);
     assert!(status.contains("calls that wait"), "{status}");
     // Standard output is no terminal, which says the same as --once.
-    for args in [&["glasspane", "--servers", "--once"][..], &["glasspane", "--servers"]] {
+    for args in [
+        &["glasspane", "--servers", "--once"][..],
+        &["glasspane", "--servers"],
+    ] {
         let (status, text, error) = run(&place, args);
         assert_eq!(status, Some(0), "{error}");
         let line = text
@@ -442,8 +533,14 @@ fn the_servers_are_shown_once_as_plain_text() {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            !text.contains(|c: char| c.is_control() && c != '\n'),
+            "{text:?}"
+        );
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
     }
     let (status, text, _) = run(&place, &["--json", "glasspane", "--servers"]);
     let overview: Value = serde_json::from_str(&text).unwrap();
@@ -475,7 +572,12 @@ impl Terminal {
         };
         let pty = openpty(&size, None).unwrap();
         let end = || Stdio::from(pty.slave.try_clone().unwrap());
-        let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
+        let child = command
+            .stdin(end())
+            .stdout(end())
+            .stderr(end())
+            .spawn()
+            .unwrap();
         let keyboard = fs::File::from(pty.master.try_clone().unwrap());
         let written = gathered(fs::File::from(pty.master));
         Terminal {
@@ -522,14 +624,22 @@ impl Terminal {
             };
             match last {
                 'H' => {
-                    let mut numbers = parameters.split(';').map(|number| number.parse().unwrap_or(1_usize));
-                    (row, column) = (numbers.next().unwrap_or(1) - 1, numbers.next().unwrap_or(1) - 1);
+                    let mut numbers = parameters
+                        .split(';')
+                        .map(|number| number.parse().unwrap_or(1_usize));
+                    (row, column) = (
+                        numbers.next().unwrap_or(1) - 1,
+                        numbers.next().unwrap_or(1) - 1,
+                    );
                 }
                 'J' => cells = vec![vec![' '; 80]; 24],
                 _ => {}
             }
         }
-        let lines: Vec<String> = cells.into_iter().map(|line| line.into_iter().collect()).collect();
+        let lines: Vec<String> = cells
+            .into_iter()
+            .map(|line| line.into_iter().collect())
+            .collect();
         lines.join("\n")
     }
 
@@ -552,7 +662,9 @@ impl Terminal {
         wait_for("the last bytes", || {
             (tail("\u{1b}[?1049l") > tail("\u{1b}[?1049h")).then_some(())
         });
-        wait_for("a cursor", || (tail("\u{1b}[?25h") > tail("\u{1b}[?25l")).then_some(()));
+        wait_for("a cursor", || {
+            (tail("\u{1b}[?25h") > tail("\u{1b}[?25l")).then_some(())
+        });
         status.code()
     }
 }
@@ -570,7 +682,11 @@ fn glasspane_takes_keys_shows_changes_and_gives_the_terminal_back() {
     let mut terminal = glasspane(&place, &[]);
     terminal.wait_for("q quit");
     assert!(terminal.is_raw());
-    assert!(terminal.screen().contains("  fix "), "{}", terminal.screen());
+    assert!(
+        terminal.screen().contains("  fix "),
+        "{}",
+        terminal.screen()
+    );
     terminal.press(b"s");
     terminal.wait_for("sort (by calls/s)");
     terminal.press(b"jj");
@@ -584,7 +700,10 @@ fn glasspane_takes_keys_shows_changes_and_gives_the_terminal_back() {
     // A larger window: its last line is further down.
     let mut stty = Command::new("stty");
     stty.args(["rows", "40", "cols", "120"]);
-    let resized = stty.stdin(terminal.slave.try_clone().unwrap()).status().unwrap();
+    let resized = stty
+        .stdin(terminal.slave.try_clone().unwrap())
+        .status()
+        .unwrap();
     assert!(resized.success());
     wait_for("the last line of 40", || {
         terminal.written().contains("\u{1b}[40;1H").then_some(())
@@ -595,7 +714,11 @@ fn glasspane_takes_keys_shows_changes_and_gives_the_terminal_back() {
     let mut terminal = glasspane(&place, &["--no-color"]);
     terminal.wait_for("ready");
     for colour in ["\u{1b}[38;", "\u{1b}[48;"] {
-        assert!(!terminal.written().contains(colour), "{:?}", terminal.written());
+        assert!(
+            !terminal.written().contains(colour),
+            "{:?}",
+            terminal.written()
+        );
     }
     terminal.press(b"\x03");
     assert_eq!(terminal.end(), Some(0));
@@ -622,20 +745,27 @@ fn glasspane_says_that_the_daemon_is_gone_and_finds_the_next_one() {
     daemon.kill();
     terminal.wait_for("NO NEWS: ");
     let daemon = place.start(&[]);
-    wait_for("news", || (!terminal.screen().contains("NO NEWS")).then_some(()));
+    wait_for("news", || {
+        (!terminal.screen().contains("NO NEWS")).then_some(())
+    });
     terminal.press(b"q");
     assert_eq!(terminal.end(), Some(0));
     daemon.stop();
     // Without a daemon from the start it says so as every command does, and touches no terminal.
     let (status, _, text) = run(&place, &["glasspane", "--servers"]);
-    assert_eq!((status, text.contains("not running")), (Some(69), true), "{text}");
+    assert_eq!(
+        (status, text.contains("not running")),
+        (Some(69), true),
+        "{text}"
+    );
 }
 
 /// A daemon with an agent that says what an attacker would, and stays.
 fn place_of_an_agent() -> Place {
     let place = Place::new();
     let script = r#"echo '{"type":"system","subtype":"init","session_id":"\u001b[2Jevil"}'; echo '{"type":"assistant","text":"\u009b31m\u202e"}'; exec sleep 600"#;
-    let agent = json!({ "command": "/bin/sh", "args": ["-c", script], "events": "claude", "max": 2 });
+    let agent =
+        json!({ "command": "/bin/sh", "args": ["-c", script], "events": "claude", "max": 2 });
     place.registry_text(&json!({ "agents": { "coder": agent } }).to_string());
     place
 }
@@ -668,7 +798,14 @@ fn glasspane_is_a_snapshot_for_programs_and_text_where_there_is_no_terminal() {
         (&json!("\\u{1b}[2Jevil"), &Value::Null)
     );
     assert!(pane["last_event_at"].as_u64() > Some(0) && snapshot["time"].as_u64() > Some(0));
-    for key in ["stalled", "attention", "tokens", "calls", "waiting_approvals", "cwd"] {
+    for key in [
+        "stalled",
+        "attention",
+        "tokens",
+        "calls",
+        "waiting_approvals",
+        "cwd",
+    ] {
         assert!(!pane[key].is_null(), "{key}: {snapshot}");
     }
     let (_, text, _) = run(&place, &["glasspane", "--once"]);
@@ -680,7 +817,10 @@ fn glasspane_is_a_snapshot_for_programs_and_text_where_there_is_no_terminal() {
         text.contains("event  coder             agent-started"),
         "its records: {text}"
     );
-    assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+    assert!(
+        !text.contains(|c: char| c.is_control() && c != '\n'),
+        "{text:?}"
+    );
 }
 
 #[test]
@@ -698,7 +838,13 @@ fn the_page_of_glasspane_holds_what_an_attacker_says_as_text() {
     let file = place.path("page.html");
     let html = |more: &[&str]| {
         let path = file.to_str().unwrap();
-        let command = ["glasspane", "--html", path, "--state-dir", state.to_str().unwrap()];
+        let command = [
+            "glasspane",
+            "--html",
+            path,
+            "--state-dir",
+            state.to_str().unwrap(),
+        ];
         run(&place, &[&command[..], more].concat())
     };
     let (status, text, error) = html(&[]);
@@ -707,11 +853,20 @@ fn the_page_of_glasspane_holds_what_an_attacker_says_as_text() {
         (Some(0), true),
         "{error}"
     );
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-    let page = fs::read_to_string(&file).unwrap();
-    assert!(page.contains("default-src 'none'; script-src 'sha256-"), "{page}");
     assert_eq!(
-        (page.matches("<script").count(), page.matches("</script").count()),
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let page = fs::read_to_string(&file).unwrap();
+    assert!(
+        page.contains("default-src 'none'; script-src 'sha256-"),
+        "{page}"
+    );
+    assert_eq!(
+        (
+            page.matches("<script").count(),
+            page.matches("</script").count()
+        ),
         (2, 2)
     );
     assert!(!page.contains("<img") && !page.contains(['\u{202e}', '\u{2028}', '\0', '\u{1b}']));
@@ -727,22 +882,32 @@ fn the_page_of_glasspane_holds_what_an_attacker_says_as_text() {
         "a\\u{0}b",
     ];
     for said in said {
-        assert!(names.iter().any(|name| name.contains(said)), "{said}: {names:?}");
+        assert!(
+            names.iter().any(|name| name.contains(said)),
+            "{said}: {names:?}"
+        );
     }
-    assert!(names.iter().all(|name| name.chars().count() <= 1000), "{names:?}");
+    assert!(
+        names.iter().all(|name| name.chars().count() <= 1000),
+        "{names:?}"
+    );
     assert_eq!(data["head"]["verdict"]["sound"], true);
     let listed = data["head"]["ledger"]["rows"].as_array().unwrap();
     assert!(
-        listed
-            .iter()
-            .any(|row| row["tool"] == "colibri_status" && row["listed"].as_u64() > Some(100) && row["calls"] == 0),
+        listed.iter().any(|row| row["tool"] == "colibri_status"
+            && row["listed"].as_u64() > Some(100)
+            && row["calls"] == 0),
         "{listed:?}"
     );
     // A page of its own is replaced, anything else is not.
     assert_eq!(html(&[]).0, Some(0));
     fs::write(&file, "mine").unwrap();
     let (status, _, error) = html(&[]);
-    assert_eq!((status, error.contains("--replace")), (Some(65), true), "{error}");
+    assert_eq!(
+        (status, error.contains("--replace")),
+        (Some(65), true),
+        "{error}"
+    );
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     assert_eq!(html(&["--replace"]).0, Some(0));
     // Nothing is silently ignored.
@@ -783,7 +948,9 @@ fn glasspane_starts_shows_and_stops_an_agent_and_gives_the_terminal_back() {
     daemon.kill();
     terminal.wait_for("NO NEWS: ");
     let daemon = place.start(&["--write"]);
-    wait_for("news", || (!terminal.screen().contains("NO NEWS")).then_some(()));
+    wait_for("news", || {
+        (!terminal.screen().contains("NO NEWS")).then_some(())
+    });
     terminal.press(b"q");
     assert_eq!(terminal.end(), Some(0));
     daemon.stop();
@@ -834,7 +1001,10 @@ fn a_call_that_cannot_be_made_now_says_why() {
         "broken": { "command": "/no/such/program" },
     }));
     let daemon = place.start_plain(&[]);
-    for args in [&["call", "fix", "echo", "a=1"][..], &["call", "fix", "echo"]] {
+    for args in [
+        &["call", "fix", "echo", "a=1"][..],
+        &["call", "fix", "echo"],
+    ] {
         let (status, out, text) = run(&place, args);
         let said = out + &text;
         assert_eq!(status, Some(1), "{args:?}: {said}");
@@ -852,7 +1022,10 @@ fn a_call_that_cannot_be_made_now_says_why() {
     ] {
         let (status, _, text) = run(&place, &["call", server, "echo", "a=1"]);
         assert_eq!(status, Some(1), "{server}: {text}");
-        assert!(text.contains(server) && text.contains(why), "{server}: {text}");
+        assert!(
+            text.contains(server) && text.contains(why),
+            "{server}: {text}"
+        );
     }
     drop(daemon);
 }

@@ -42,8 +42,14 @@ impl Host {
             fs::create_dir(host.path(directory)).unwrap();
             fs::set_permissions(host.path(directory), Permissions::from_mode(0o755)).unwrap();
         }
-        fs::write(host.path("etc/group"), format!("root:x:0:\ncolibri:x:{GROUP}:\n")).unwrap();
-        let users = format!("root:x:0:0::/root:/bin/sh\ncolibri:x:{GROUP}:{GROUP}::/nonexistent:/usr/sbin/nologin\n");
+        fs::write(
+            host.path("etc/group"),
+            format!("root:x:0:\ncolibri:x:{GROUP}:\n"),
+        )
+        .unwrap();
+        let users = format!(
+            "root:x:0:0::/root:/bin/sh\ncolibri:x:{GROUP}:{GROUP}::/nonexistent:/usr/sbin/nologin\n"
+        );
         fs::write(host.path("etc/passwd"), users).unwrap();
         fs::write(host.path(UNIT), "[Service]\n").unwrap();
         host
@@ -77,14 +83,22 @@ impl Host {
             .arg(self.place.path(""));
         command.arg(program).env_clear().stdin(Stdio::null());
         let client = client(&self.place, &[]);
-        command.envs(client.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.envs(
+            client
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         command
             .env("COLIBRI_MCP_ALLOW_ROOT", "1")
             .env("COLIBRI_MCP_END_IDLE", "20");
         command
     }
 
-    pub(super) fn run_with(&self, variables: &[(&str, &Path)], args: &[&str]) -> (Option<i32>, String) {
+    pub(super) fn run_with(
+        &self,
+        variables: &[(&str, &Path)],
+        args: &[&str],
+    ) -> (Option<i32>, String) {
         let mut command = self.command(&program("colibri-mcp"));
         command.args(args).envs(variables.iter().copied());
         said(command)
@@ -126,7 +140,10 @@ impl Host {
 
     /// Ends root's own daemon there.
     fn end(&self) {
-        let (status, said) = self.run_with(&[("COLIBRI_MCP_SOCKET", &self.own_socket())], &["uninstall", "--yes"]);
+        let (status, said) = self.run_with(
+            &[("COLIBRI_MCP_SOCKET", &self.own_socket())],
+            &["uninstall", "--yes"],
+        );
         assert_eq!(status, Some(0), "{said}");
     }
 }
@@ -134,7 +151,10 @@ impl Host {
 fn said(mut command: Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }
 
 #[test]
@@ -177,7 +197,10 @@ fn a_service_that_is_enabled_counts_and_a_socket_that_is_named_counts_more() {
     let (status, said) = host.run(&["status"]);
     assert_eq!(status, Some(69), "{said}");
     assert!(said.contains("systemctl start colibri-mcpd"), "{said}");
-    assert!(said.contains(&format!("--socket {}", own.display())), "{said}");
+    assert!(
+        said.contains(&format!("--socket {}", own.display())),
+        "{said}"
+    );
     assert_eq!(host.own_servers(), json!({}));
 
     // Whoever names their own daemon has it, and it is started.
@@ -214,7 +237,10 @@ fn every_command_about_the_service_is_about_the_same_file() {
     // Before it is enabled, as whoever sets it up does.
     let (status, said) = host.run(&["add", "time", "--service", "--yes", "--", "sh"]);
     assert_eq!(status, Some(0), "{said}");
-    assert!(said.contains(&format!("Added time to {REGISTRY}")), "{said}");
+    assert!(
+        said.contains(&format!("Added time to {REGISTRY}")),
+        "{said}"
+    );
     assert!(said.contains("systemctl start colibri-mcpd"), "{said}");
     assert!(
         json_of(&host.path("etc/colibri/external-mcp.json"))["servers"]
@@ -237,7 +263,13 @@ fn every_command_about_the_service_is_about_the_same_file() {
     let (status, said) = check(&[]);
     assert_eq!(status, Some(0), "{said}");
     assert!(
-        said.contains(&host.place.path("colibri/external-mcp.json").display().to_string()),
+        said.contains(
+            &host
+                .place
+                .path("colibri/external-mcp.json")
+                .display()
+                .to_string()
+        ),
         "{said}"
     );
     assert!(

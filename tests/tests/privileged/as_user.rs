@@ -28,7 +28,11 @@ fn at_a_terminal(words: &[&str], directory: &Path) -> Output {
         .map(|word| format!("'{}'", word.replace('\'', r"'\''")))
         .collect();
     Command::new("script")
-        .args(["-qec", &format!("{} 9</etc/shadow", quoted.join(" ")), "/dev/null"])
+        .args([
+            "-qec",
+            &format!("{} 9</etc/shadow", quoted.join(" ")),
+            "/dev/null",
+        ])
         .current_dir(directory)
         .env("SSH_AUTH_SOCK", "/root/agent")
         .env("COLIBRI_MCP_LOG", "debug")
@@ -54,7 +58,10 @@ fn what_runs_as_another_user_has_no_terminal_and_nothing_of_roots() {
     // The probe sees a terminal where there is one.
     let output = at_a_terminal(&["/bin/sh", "-c", PROBE], directory.path());
     let seen = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(seen.contains("opens-tty") && seen.contains("tty-at-1"), "{seen}");
+    assert!(
+        seen.contains("opens-tty") && seen.contains("tty-at-1"),
+        "{seen}"
+    );
     assert!(seen.contains("inherits-descriptor"), "{seen}");
     let output = at_a_terminal(
         &[daemon, "as", "nobody", "--", "/bin/sh", "-c", PROBE],
@@ -62,7 +69,10 @@ fn what_runs_as_another_user_has_no_terminal_and_nothing_of_roots() {
     );
     let seen = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     assert_eq!(output.status.code(), Some(7), "{seen}");
-    assert!(!seen.contains("tty") && !seen.contains("inherits"), "{seen}");
+    assert!(
+        !seen.contains("tty") && !seen.contains("inherits"),
+        "{seen}"
+    );
     for expected in [
         "terminal 0 leads yes\n",
         "Uid:\t65534\t65534\t65534\t65534\n",
@@ -107,8 +117,18 @@ fn the_configuration_is_checked_as_the_daemons_user() {
     let registry = directory.path().join("external-mcp.json");
     let check = |user: &str| {
         let state = directory.path().join("state");
-        let words = [daemon.to_str().unwrap(), "--check", "--as", user, "--external-config"];
-        let more = [registry.to_str().unwrap(), "--state-dir", state.to_str().unwrap()];
+        let words = [
+            daemon.to_str().unwrap(),
+            "--check",
+            "--as",
+            user,
+            "--external-config",
+        ];
+        let more = [
+            registry.to_str().unwrap(),
+            "--state-dir",
+            state.to_str().unwrap(),
+        ];
         let output = at_a_terminal(&[&words[..], &more].concat(), directory.path());
         (
             output.status.code(),
@@ -135,7 +155,11 @@ fn nothing_that_is_installed_goes_through_su() {
     let mut files: Vec<PathBuf> = vec![top.join("port/pkg-deinstall")];
     for directory in ["etc", "port/files", "docs/man", "docs/guide"] {
         let entries = fs::read_dir(top.join(directory)).unwrap();
-        files.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file()));
+        files.extend(
+            entries
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.is_file()),
+        );
     }
     for file in files {
         let text = fs::read_to_string(&file).unwrap();

@@ -70,7 +70,8 @@ fn a_verb_on_a_terminal_works_in_a_session_of_its_own() {
             until("the helper", || {
                 let below = |pid| children_of(pid).first().copied();
                 let outer = below(terminal.id() as i32).and_then(|shell| {
-                    let name = fs::read_to_string(format!("/proc/{shell}/comm")).unwrap_or_default();
+                    let name =
+                        fs::read_to_string(format!("/proc/{shell}/comm")).unwrap_or_default();
                     if name.starts_with("colibri-jail") {
                         Some(shell)
                     } else {
@@ -82,7 +83,11 @@ fn a_verb_on_a_terminal_works_in_a_session_of_its_own() {
                 inner.is_some_and(|inner| stat(inner)[3] == inner.to_string())
             });
             let inner = stat(pids.1);
-            assert_eq!(inner[3], pids.1.to_string(), "{verb}: leads a session: {inner:?}");
+            assert_eq!(
+                inner[3],
+                pids.1.to_string(),
+                "{verb}: leads a session: {inner:?}"
+            );
             assert_eq!(inner[4], "0", "{verb}: has no terminal: {inner:?}");
         }
         drop(lock);
@@ -98,7 +103,10 @@ fn the_lock_is_not_waited_for_without_end_and_its_holder_is_named() {
     let _lock = hold_lock("4242 (sweep)\n");
     let (call, _) = system.run("one");
     let outcome = system.assert_refused("a lock that is kept", call, LATER, "rule 'lock'");
-    assert!(outcome.stderr.contains("process 4242 (sweep)"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("process 4242 (sweep)"),
+        "{outcome:?}"
+    );
 }
 
 #[test]
@@ -108,7 +116,11 @@ fn a_lifeline_that_cannot_break_is_refused() {
     let fifo = Path::new("/run/colibri-test-fifo");
     remove(fifo);
     nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::from_bits_truncate(0o666)).unwrap();
-    let both = fs::File::options().read(true).write(true).open(fifo).unwrap();
+    let both = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(fifo)
+        .unwrap();
     let (mut call, _) = system.run("one");
     call.command.stdin(stream(both));
     system.assert_refused(
@@ -125,15 +137,29 @@ fn a_lifeline_that_cannot_break_is_refused() {
     let (reader, writer) = std::io::pipe().unwrap();
     let (mut call, _) = system.run("one");
     call.command.stdin(stream(writer));
-    system.assert_refused("an end to write as stdin", call, USAGE, "descriptor 0 is the wrong end");
+    system.assert_refused(
+        "an end to write as stdin",
+        call,
+        USAGE,
+        "descriptor 0 is the wrong end",
+    );
     drop(reader);
     // A pipe's end opened again, to be read and written, through /proc.
     let (reader, _writer) = std::io::pipe().unwrap();
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
-    let both = fs::File::options().read(true).write(true).open(path).unwrap();
+    let both = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
     let (mut call, _) = system.run("one");
     call.command.stdin(stream(both));
-    system.assert_refused("a pipe opened again", call, USAGE, "descriptor 0 is the wrong end");
+    system.assert_refused(
+        "a pipe opened again",
+        call,
+        USAGE,
+        "descriptor 0 is the wrong end",
+    );
 }
 
 #[test]
@@ -155,7 +181,12 @@ fn root_ends_everything_at_once() {
         assert_eq!(running.wait().code(), Some(143));
     }
     killed.wait();
-    assert!(system.audit().iter().any(|line| line.contains("swept=1 live=0")));
+    assert!(
+        system
+            .audit()
+            .iter()
+            .any(|line| line.contains("swept=1 live=0"))
+    );
 }
 
 #[test]
@@ -166,7 +197,11 @@ fn a_supervisor_that_does_not_obey_is_killed() {
     // No order reaches it, and it never ends by itself: the FIFO is somebody else's now.
     let fifo = format!("{STATE}/{session}/stop");
     remove(Path::new(&fifo));
-    nix::unistd::mkfifo(Path::new(&fifo), nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+    nix::unistd::mkfifo(
+        Path::new(&fifo),
+        nix::sys::stat::Mode::from_bits_truncate(0o600),
+    )
+    .unwrap();
     let outcome = system.call_root(&["stop", "--all"]).finish();
     assert_eq!(outcome.code(), Some(0), "{outcome:?}");
     running.wait();
@@ -192,7 +227,11 @@ fn teardown_needs_no_policy() {
         system.audit();
         let call = system.call(&["sweep"]);
         assert_eq!(call.start().wait().code(), Some(FILE), "the caller");
-        for args in [&["sweep"][..], &["stop", "--session", &session], &["stop", "--all"]] {
+        for args in [
+            &["sweep"][..],
+            &["stop", "--session", &session],
+            &["stop", "--all"],
+        ] {
             let outcome = system.call_root(args).finish();
             assert_eq!(outcome.code(), Some(0), "{args:?}: {outcome:?}");
         }
@@ -229,7 +268,11 @@ fn the_callers_scheduling_is_not_the_supervisors() {
     for pid in [supervisor, server] {
         let fields = stat(pid);
         // nice and policy (proc(5)): fields 19 and 41 of the whole line.
-        assert_eq!((fields[16].as_str(), fields[38].as_str()), ("0", "0"), "{fields:?}");
+        assert_eq!(
+            (fields[16].as_str(), fields[38].as_str()),
+            ("0", "0"),
+            "{fields:?}"
+        );
         assert_eq!(status_line(&pid.to_string(), "Cpus_allowed:"), all);
     }
     running.end();
@@ -237,7 +280,10 @@ fn the_callers_scheduling_is_not_the_supervisors() {
 
 fn status_line(pid: &str, field: &str) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    text.lines().find(|line| line.starts_with(field)).unwrap().to_owned()
+    text.lines()
+        .find(|line| line.starts_with(field))
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -245,7 +291,10 @@ fn status_line(pid: &str, field: &str) -> String {
 fn a_pending_real_time_signal_kills_nobody() {
     let mut system = Installed::set_up();
     let (call, _) = system.run("one");
-    let outcome = call.prepared(sys::pend_realtime).with_stdin(b"hello\n").finish();
+    let outcome = call
+        .prepared(sys::pend_realtime)
+        .with_stdin(b"hello\n")
+        .finish();
     assert_eq!(
         (outcome.code(), outcome.stdout.as_slice()),
         (Some(0), &b"hello\n"[..]),
@@ -259,7 +308,9 @@ fn a_pending_real_time_signal_kills_nobody() {
 fn each_instance_of_a_range_has_a_uid_of_its_own() {
     let mut system = Installed::set_up();
     let range = format!("\"uids\":[{SERVER_UID},{OTHER_UID}]");
-    let policy = system.policy().replace("7872,\"gid\":7872", "7900,\"gid\":7900");
+    let policy = system
+        .policy()
+        .replace("7872,\"gid\":7872", "7900,\"gid\":7900");
     system.write_policy(&policy.replace(&format!("\"uid\":{SERVER_UID}"), &range));
     let (first, _) = echoing(&system);
     let (second, _) = echoing(&system);
@@ -320,7 +371,12 @@ fn a_list_that_the_mode_does_not_show_is_refused() {
     fs::set_permissions(CONFIG, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     assert!(sys::add_acl(c"/usr/local/etc/colibri", 65534));
     let (call, _) = system.run("one");
-    system.assert_refused("a list on a directory above", call, FILE, "access control list");
+    system.assert_refused(
+        "a list on a directory above",
+        call,
+        FILE,
+        "access control list",
+    );
 }
 
 #[test]
@@ -329,7 +385,10 @@ fn a_way_to_root_tells_no_more() {
     let mut system = Installed::set_up();
     let caller = system.caller.to_string();
     // As sudo(8) starts it for the caller.
-    for (args, word) in [(&["check"][..], "rule 'root'"), (&["plan", "one"], "rule 'root'")] {
+    for (args, word) in [
+        (&["check"][..], "rule 'root'"),
+        (&["plan", "one"], "rule 'root'"),
+    ] {
         let mut call = system.call_root(args);
         call.command.env("SUDO_UID", &caller);
         let outcome = system.assert_refused("through sudo", call, POLICY, word);
@@ -373,8 +432,17 @@ fn a_full_disk_leaves_no_half_an_instance() {
             .status();
         assert!(mounted.unwrap().success());
         let outcome = system.run("one").0.finish();
-        let left: Vec<String> = names_in(STATE).into_iter().filter(|name| name.len() == 16).collect();
-        assert!(Command::new("umount").arg(STATE).status().unwrap().success());
+        let left: Vec<String> = names_in(STATE)
+            .into_iter()
+            .filter(|name| name.len() == 16)
+            .collect();
+        assert!(
+            Command::new("umount")
+                .arg(STATE)
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(outcome.code(), Some(SYSTEM), "{inodes}: {outcome:?}");
         assert_eq!(left, Vec::<String>::new(), "{inodes}: {outcome:?}");
     }

@@ -42,7 +42,13 @@ fn group_01_arguments() {
     // The kernel takes at most 128 KiB in one argument (MAX_ARG_STRLEN); beyond it nothing starts.
     let large = "a".repeat(100 << 10);
     let run = |more: &[&'static str]| {
-        let mut args = vec!["run", "--session", session.as_str(), "--digest", digest.as_str()];
+        let mut args = vec![
+            "run",
+            "--session",
+            session.as_str(),
+            "--digest",
+            digest.as_str(),
+        ];
         args.extend_from_slice(more);
         args.iter().map(|a| a.to_string()).collect::<Vec<_>>()
     };
@@ -50,7 +56,10 @@ fn group_01_arguments() {
         ("nothing", vec![]),
         ("an empty argument", vec![String::new()]),
         ("a large argument", vec!["plan".to_owned(), large]),
-        ("many arguments", many.iter().map(|a| a.to_string()).collect()),
+        (
+            "many arguments",
+            many.iter().map(|a| a.to_string()).collect(),
+        ),
         ("--", vec!["--".to_owned()]),
         ("-- before the name", run(&["--", "one"])),
         ("an option as the name", run(&["--version"])),
@@ -67,7 +76,8 @@ fn group_01_arguments() {
         system.assert_refused(what, call, USAGE, "usage");
     }
     let mut call = system.call(&["plan"]);
-    call.command.arg(OsString::from_vec(vec![0xff, 0xfe, b'\n']));
+    call.command
+        .arg(OsString::from_vec(vec![0xff, 0xfe, b'\n']));
     system.assert_refused("bytes that are not UTF-8", call, USAGE, "usage");
     let mut call = system.call(&["plan"]);
     call.command.arg("a".repeat(256 << 10));
@@ -180,7 +190,12 @@ fn group_03_registry_and_policy_values() {
     }
     system.write_policy(&good.replace("[\"one\",\"two\"]", "[\"two\"]"));
     let (call, _) = system.run("one");
-    system.assert_refused("a server that the policy does not list", call, POLICY, "servers");
+    system.assert_refused(
+        "a server that the policy does not list",
+        call,
+        POLICY,
+        "servers",
+    );
     system.write_policy(&good);
     let (mut call, _) = system.run("one");
     let text = default_registry(r#"["exit","0"]"#);
@@ -210,7 +225,10 @@ fn group_04_descriptors() {
         let outcome = call.finish();
         assert_eq!(outcome.code(), Some(USAGE), "{what}: {outcome:?}");
         let audit = system.audit();
-        assert!(audit.len() == 1 && audit[0].contains("rule=pipes"), "{what}: {audit:?}");
+        assert!(
+            audit.len() == 1 && audit[0].contains("rule=pipes"),
+            "{what}: {audit:?}"
+        );
         system.assert_nothing_left(what);
     }
     let (call, _) = system.run("one");
@@ -220,7 +238,10 @@ fn group_04_descriptors() {
     system.audit();
     for (what, stdin) in [
         ("a directory as stdin", stream(fs::File::open("/").unwrap())),
-        ("a file as stdin", stream(fs::File::open("/etc/passwd").unwrap())),
+        (
+            "a file as stdin",
+            stream(fs::File::open("/etc/passwd").unwrap()),
+        ),
         (
             "a socket as stdin",
             stream(std::os::unix::net::UnixStream::pair().unwrap().0),
@@ -240,9 +261,15 @@ fn group_04_descriptors() {
     // A stdout that nobody reads fills up; the server waits, the lifeline still ends it.
     system.write_registry(&default_registry(r#"["flood"]"#));
     let running = system.run("one").0.start();
-    until("the server's start", || !processes_of(&[SERVER_UID]).is_empty());
+    until("the server's start", || {
+        !processes_of(&[SERVER_UID]).is_empty()
+    });
     let outcome = running.end();
-    assert!([Some(143), Some(0)].contains(&outcome.code()), "{:?}", outcome.status);
+    assert!(
+        [Some(143), Some(0)].contains(&outcome.code()),
+        "{:?}",
+        outcome.status
+    );
     system.assert_nothing_left("a full stdout");
     // A stderr that nobody reads must not hold the helper.
     let (reader, writer) = std::io::pipe().unwrap();
@@ -295,11 +322,15 @@ fn group_05_environment() {
         call.command.env(name, "/nonexistent:../\n%n");
     }
     for number in 0..16 {
-        call.command.env(format!("LARGE{number}"), "x".repeat(60 << 10));
+        call.command
+            .env(format!("LARGE{number}"), "x".repeat(60 << 10));
     }
     let outcome = call.finish();
     let facts = String::from_utf8(outcome.stdout.clone()).unwrap();
-    let environment: Vec<&str> = facts.lines().filter_map(|line| line.strip_prefix("env ")).collect();
+    let environment: Vec<&str> = facts
+        .lines()
+        .filter_map(|line| line.strip_prefix("env "))
+        .collect();
     assert_eq!(
         environment,
         [
@@ -320,10 +351,13 @@ fn group_05_environment() {
 fn group_06_limits() {
     let mut system = Installed::set_up();
     // Root without CAP_SYS_RESOURCE cannot lift a hard limit, and then refuses; with it, limits are harmless.
-    let capable = fs::read_to_string("/proc/self/status").unwrap().lines().any(|line| {
-        line.strip_prefix("CapEff:")
-            .is_some_and(|hex| u64::from_str_radix(hex.trim(), 16).unwrap() & (1 << 24) != 0)
-    });
+    let capable = fs::read_to_string("/proc/self/status")
+        .unwrap()
+        .lines()
+        .any(|line| {
+            line.strip_prefix("CapEff:")
+                .is_some_and(|hex| u64::from_str_radix(hex.trim(), 16).unwrap() & (1 << 24) != 0)
+        });
     for (what, which, most) in [
         ("file size 0", libc::RLIMIT_FSIZE, 0),
         ("descriptors 3", libc::RLIMIT_NOFILE, 3),
@@ -380,10 +414,14 @@ fn group_07_state() {
             sys::chdir(c"/tmp/colibri-gone");
             sys::rmdir(c"/tmp/colibri-gone");
         }),
-        ("an unreadable working directory", || sys::chdir(c"/tmp/colibri-dark")),
+        ("an unreadable working directory", || {
+            sys::chdir(c"/tmp/colibri-dark")
+        }),
         ("every signal blocked", || sys::signals(true, false)),
         ("every signal ignored", || sys::signals(false, true)),
-        ("every signal blocked and ignored", || sys::signals(true, true)),
+        ("every signal blocked and ignored", || {
+            sys::signals(true, true)
+        }),
         ("a pending TERM", || {
             sys::signals(true, false);
             sys::pend_term();
@@ -411,7 +449,10 @@ fn group_07_state() {
             .with_stdin(b"hello\n")
             .finish();
         let not_started = outcome.status.signal() == Some(Signal::SIGALRM as i32);
-        assert!(not_started || outcome.stdout == b"hello\n", "{micros}: {outcome:?}");
+        assert!(
+            not_started || outcome.stdout == b"hello\n",
+            "{micros}: {outcome:?}"
+        );
         system.assert_nothing_left("an interval timer");
     }
     // The caller may not stop or signal what it started.
@@ -479,7 +520,13 @@ fn group_08_identity() {
     let mut call = system.call(&args);
     call.command = rebase(call.command, &copy, &system);
     system.assert_refused("a file system mounted nosuid", call, SYSTEM, "nosuid");
-    assert!(Command::new("umount").arg(mount).status().unwrap().success());
+    assert!(
+        Command::new("umount")
+            .arg(mount)
+            .status()
+            .unwrap()
+            .success()
+    );
     fs::remove_dir(mount).unwrap();
     // By another name the program is the same.
     for hard in [true, false] {
@@ -617,7 +664,12 @@ fn group_09_policy_and_registry_files() {
     }
     chown(CONFIG, Some(65534), None).unwrap();
     let (call, _) = system.run("one");
-    system.assert_refused("a directory of somebody else's", call, FILE, "owned by somebody else");
+    system.assert_refused(
+        "a directory of somebody else's",
+        call,
+        FILE,
+        "owned by somebody else",
+    );
     chown(CONFIG, Some(0), None).unwrap();
     // Replaced while it is read: every call sees the one or the other, whole.
     let path = Path::new(CONFIG).join("jail-policy.json");
@@ -638,11 +690,16 @@ fn group_09_policy_and_registry_files() {
                 }
             }
         });
-        let outcomes: Vec<_> = (0..200).map(|_| system.call_root(&["plan", "one"]).finish()).collect();
+        let outcomes: Vec<_> = (0..200)
+            .map(|_| system.call_root(&["plan", "one"]).finish())
+            .collect();
         // Before anything is asserted: a scope waits for its threads even when it panics.
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         for outcome in outcomes {
-            assert!([Some(0), Some(POLICY)].contains(&outcome.code()), "{outcome:?}");
+            assert!(
+                [Some(0), Some(POLICY)].contains(&outcome.code()),
+                "{outcome:?}"
+            );
         }
     });
     // Secrets: only root's, only 0400.
@@ -651,16 +708,30 @@ fn group_09_policy_and_registry_files() {
         r#"{{"command":"/bin/inmate","args":["echo"],"env":{{"T":{{"secret":"token"}}}},"jail":{{"path":"{ROOTS}/one"}}}}"#
     )));
     let (call, _) = system.run("one");
-    system.assert_refused("a missing secret", call, FILE, "secrets/token: does not exist");
+    system.assert_refused(
+        "a missing secret",
+        call,
+        FILE,
+        "secrets/token: does not exist",
+    );
     for mode in [0o440, 0o404, 0o600] {
         system.write("secrets/token", b"s3cret", mode);
         let (call, _) = system.run("one");
         system.assert_refused("a secret that others read", call, FILE, "secrets/token");
     }
     system.write("secrets/token", b"s3cret", 0o400);
-    fs::set_permissions(format!("{CONFIG}/secrets"), fs::Permissions::from_mode(0o750)).unwrap();
+    fs::set_permissions(
+        format!("{CONFIG}/secrets"),
+        fs::Permissions::from_mode(0o750),
+    )
+    .unwrap();
     let (call, _) = system.run("one");
-    system.assert_refused("a directory of secrets that others read", call, FILE, "0700");
+    system.assert_refused(
+        "a directory of secrets that others read",
+        call,
+        FILE,
+        "0700",
+    );
 }
 
 #[test]
@@ -723,7 +794,12 @@ fn group_10_jail_paths() {
     listed(&system, "/tmp/colibri-root");
     fs::create_dir_all("/tmp/colibri-root").unwrap();
     let (call, _) = system.run("one");
-    system.assert_refused("below a sticky world-writable directory", call, FILE, "writable");
+    system.assert_refused(
+        "below a sticky world-writable directory",
+        call,
+        FILE,
+        "writable",
+    );
     remove(Path::new("/tmp/colibri-root"));
     // Swapped by another process between the real directory and a link to /etc, 10,000 times: never /etc.
     system.write_policy(&system.policy());
@@ -751,7 +827,10 @@ fn group_10_jail_paths() {
                 !String::from_utf8_lossy(&outcome.stdout).contains("see /passwd: WORKED"),
                 "{outcome:?}"
             );
-            assert!([Some(0), Some(FILE)].contains(&outcome.code()), "{outcome:?}");
+            assert!(
+                [Some(0), Some(FILE)].contains(&outcome.code()),
+                "{outcome:?}"
+            );
         }
         swapper.join().unwrap()
     });
@@ -807,7 +886,11 @@ fn group_12_parallel() {
     }
     system.assert_nothing_left("thirty at once");
     // One more than the policy allows.
-    system.write_policy(&system.policy().replace("\"max_per_server\":55", "\"max_per_server\":1"));
+    system.write_policy(
+        &system
+            .policy()
+            .replace("\"max_per_server\":55", "\"max_per_server\":1"),
+    );
     let mut first = system.run("one").0.start();
     first.send("a\n");
     first.await_output("a\n");
@@ -881,7 +964,10 @@ fn group_13_logs() {
     let outcome = system.run("one").0.finish();
     assert_eq!(outcome.code(), Some(0), "{outcome:?}");
     let plan = system.call_root(&["plan", "one"]).finish();
-    let mut said = vec![outcome.stderr, String::from_utf8_lossy(&plan.stdout).into_owned()];
+    let mut said = vec![
+        outcome.stderr,
+        String::from_utf8_lossy(&plan.stdout).into_owned(),
+    ];
     // Keys with control characters, and a value of a megabyte, in a registry that is refused.
     for text in [
         "{\"servers\":{\"one\\u001b[2J\\n\\u202e\":{\"command\":\"/hunter2-value\"}}}".to_owned(),
@@ -899,7 +985,11 @@ fn group_13_logs() {
         let outcome = system.assert_refused("a strange registry", call, FILE, "external-mcp.json");
         assert!(outcome.stderr.len() <= 512);
         assert!(
-            outcome.stderr.trim_end().bytes().all(|b| (b' '..=b'~').contains(&b)),
+            outcome
+                .stderr
+                .trim_end()
+                .bytes()
+                .all(|b| (b' '..=b'~').contains(&b)),
             "{outcome:?}"
         );
         said.push(outcome.stderr);

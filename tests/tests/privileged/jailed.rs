@@ -15,8 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use colibri_tests::installed::{self, CONFIG, HELPER, Installed, OTHER_UID, ROOTS, SERVER_UID, STATE};
-use colibri_tests::{Client, LEGACY, code_of, connect_as, processes_with, program, text_of, wait_for};
+use colibri_tests::installed::{
+    self, CONFIG, HELPER, Installed, OTHER_UID, ROOTS, SERVER_UID, STATE,
+};
+use colibri_tests::{
+    Client, LEGACY, code_of, connect_as, processes_with, program, text_of, wait_for,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -30,7 +34,10 @@ struct Service {
 
 impl Service {
     fn start(system: &Installed, flags: &[&str]) -> Service {
-        let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("colibri-jailed-")
+            .tempdir()
+            .unwrap();
         let at = |name: &str| directory.path().join(name);
         // The programs are copied: a user like colibri may not reach where they were built.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -41,7 +48,9 @@ impl Service {
             fs::create_dir(at(name)).unwrap();
             chown(at(name), Some(system.caller), Some(system.group)).unwrap();
         }
-        let child = Self::command(system, directory.path(), flags).spawn().unwrap();
+        let child = Self::command(system, directory.path(), flags)
+            .spawn()
+            .unwrap();
         let mut service = Service {
             directory,
             child,
@@ -69,7 +78,13 @@ impl Service {
             .gid(system.group)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(File::options().create(true).append(true).open(at("log")).unwrap());
+            .stderr(
+                File::options()
+                    .create(true)
+                    .append(true)
+                    .open(at("log"))
+                    .unwrap(),
+            );
         command
     }
 
@@ -84,7 +99,9 @@ impl Service {
     /// Starts it again after its end, in the same place.
     fn start_again(&mut self, system: &Installed) {
         let _ = fs::remove_file(self.socket());
-        self.child = Self::command(system, self.directory.path(), &[]).spawn().unwrap();
+        self.child = Self::command(system, self.directory.path(), &[])
+            .spawn()
+            .unwrap();
         self.wait_until_it_listens();
     }
 
@@ -100,11 +117,16 @@ impl Service {
     fn trail(&self) -> Vec<Value> {
         let segments = fs::read_dir(self.directory.path().join("state/trail")).unwrap();
         let mut segments: Vec<PathBuf> = segments.map(|entry| entry.unwrap().path()).collect();
-        segments.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+        segments.retain(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "jsonl")
+        });
         segments.sort();
         let read = |path: PathBuf| fs::read_to_string(path).unwrap();
         let text: String = segments.into_iter().map(read).collect();
-        let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
         lines.map(|mut line| line["rec"].take()).collect()
     }
 
@@ -131,9 +153,15 @@ impl Service {
 
     /// What `colibri_external_mcp_servers` says of a server.
     fn server(&self, id: &str) -> Value {
-        let answer = self.client().call("colibri_external_mcp_servers", json!({}));
+        let answer = self
+            .client()
+            .call("colibri_external_mcp_servers", json!({}));
         let servers = answer["structuredContent"]["servers"].as_array().unwrap();
-        servers.iter().find(|server| server["id"] == id).unwrap().clone()
+        servers
+            .iter()
+            .find(|server| server["id"] == id)
+            .unwrap()
+            .clone()
     }
 
     fn reload(&self) {
@@ -159,7 +187,8 @@ impl Service {
         self.child.wait().unwrap();
         wait_for("the end of all servers", || {
             let of_helper = processes_with(HELPER).is_empty();
-            (of_helper && installed::processes_of(&[SERVER_UID, OTHER_UID]).is_empty()).then_some(())
+            (of_helper && installed::processes_of(&[SERVER_UID, OTHER_UID]).is_empty())
+                .then_some(())
         });
         println!(
             "{} ms from the daemon's SIGKILL to the end of all servers",
@@ -220,7 +249,11 @@ fn who_has_none_gets_a_process_of_who_has_several() {
         run(client, "one", &["facts"]);
     }
     let as_other = (OTHER_UID, system.group);
-    let mut other = Client::over(connect_as(service.directory.path(), &service.socket(), as_other));
+    let mut other = Client::over(connect_as(
+        service.directory.path(),
+        &service.socket(),
+        as_other,
+    ));
     other.initialize(LEGACY);
     assert!(run(&mut other, "one", &["facts"]).contains("end"));
     drop((own, other));
@@ -242,7 +275,8 @@ fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
     let entry = json!({ "command": "/bin/inmate", "args": ["mcp"], "jail": { "path": format!("{ROOTS}/one") },
         "isolation": "client", "start_timeout_ms": 5000 });
     system.write_registry(&json!({ "servers": { "one": entry } }).to_string());
-    let everybody = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true });
+    let everybody =
+        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true });
     for limit in ["processes_per_user", "starts_per_user"] {
         let clients = tempfile::NamedTempFile::new().unwrap();
         let text = json!({ "limits": { limit: 1 }, "others": everybody }).to_string();
@@ -257,7 +291,10 @@ fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
             json!({ "name": "one__run", "arguments": { "words": ["facts"] } }),
         );
         assert_eq!(code_of(&answer), Some("LIMIT_USER"), "{answer}");
-        assert!(answer.to_string().contains(&format!("limits.{limit}")), "{answer}");
+        assert!(
+            answer.to_string().contains(&format!("limits.{limit}")),
+            "{answer}"
+        );
         // The server did nothing wrong.
         assert_eq!(service.server("one")["state"], "ready");
         if limit == "processes_per_user" {
@@ -270,7 +307,10 @@ fn one_user_takes_no_more_of_a_jailed_server_than_a_share() {
 
 /// The same, but goes on after the first line.
 fn begin(client: &mut Client, server: &str, words: &[&str]) -> String {
-    let result = client.call(&format!("{server}__run"), json!({ "words": words, "leave": true }));
+    let result = client.call(
+        &format!("{server}__run"),
+        json!({ "words": words, "leave": true }),
+    );
     assert_ne!(result["isError"], true, "{result}");
     text_of(&result).to_owned()
 }
@@ -285,7 +325,9 @@ fn refused(client: &mut Client, server: &str, code: &str) -> String {
 
 /// The outer process of the helper of a server, and its supervisor.
 fn helper_of(service: &Service, server: &str) -> (i32, i32) {
-    let outer = service.server(server)["processes"][0]["pid"].as_i64().unwrap() as i32;
+    let outer = service.server(server)["processes"][0]["pid"]
+        .as_i64()
+        .unwrap() as i32;
     (outer, installed::children_of(outer)[0])
 }
 
@@ -312,10 +354,22 @@ fn a_jailed_server_is_served_shown_and_counted() {
 
     let shown = service.server("one");
     assert_eq!(shown["state"], "ready", "{shown}");
-    assert_eq!(shown["jail"], json!({ "name": "ephemeral", "network": "none" }));
+    assert_eq!(
+        shown["jail"],
+        json!({ "name": "ephemeral", "network": "none" })
+    );
     let process = &shown["processes"][0];
-    let session = process["jail"].as_str().unwrap().strip_prefix("colibri-").unwrap();
-    assert!(installed::names_in(STATE).iter().any(|name| name == session), "{shown}");
+    let session = process["jail"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("colibri-")
+        .unwrap();
+    assert!(
+        installed::names_in(STATE)
+            .iter()
+            .any(|name| name == session),
+        "{shown}"
+    );
     assert_eq!(
         (&process["count"], &process["jid"]),
         (&json!(1), &Value::Null),
@@ -342,7 +396,10 @@ fn a_jailed_server_is_served_shown_and_counted() {
         .output()
         .unwrap();
     let table = String::from_utf8(output.stdout).unwrap();
-    assert!(table.contains("6 processes") && table.contains(session), "{table}");
+    assert!(
+        table.contains("6 processes") && table.contains(session),
+        "{table}"
+    );
     assert!(table.contains("jail ephemeral, network none"), "{table}");
 
     let (outer, supervisor) = helper_of(&service, "one");
@@ -427,13 +484,23 @@ fn a_hostile_server_reaches_nothing() {
     }
     let targets: Vec<&str> = targets.iter().map(String::as_str).collect();
     for program in ["", "/bin/su"] {
-        let words: Vec<&str> = [program, "attack"].into_iter().chain(targets.iter().copied()).collect();
-        let told = run(&mut client, "one", &words[usize::from(program.is_empty())..]);
+        let words: Vec<&str> = [program, "attack"]
+            .into_iter()
+            .chain(targets.iter().copied())
+            .collect();
+        let told = run(
+            &mut client,
+            "one",
+            &words[usize::from(program.is_empty())..],
+        );
         assert!(told.ends_with("end\n"), "{told}");
         assert!(!told.contains("s3cret"), "{told}");
         let tried = told.lines().count();
         assert!(tried > targets.len(), "{told}");
-        let worked: Vec<&str> = told.lines().filter(|line| line.ends_with("WORKED")).collect();
+        let worked: Vec<&str> = told
+            .lines()
+            .filter(|line| line.ends_with("WORKED"))
+            .collect();
         assert_eq!(worked, ["write to /tmp: WORKED"], "{told}");
         println!("{} attempts failed", tried - 2);
     }
@@ -457,7 +524,12 @@ fn what_one_server_exhausts_another_still_has() {
     let service = Service::start(&system, &[]);
     let mut client = service.client_of(&["one", "two"]);
     let told = begin(&mut client, "one", &["forkbomb"]);
-    let children: u64 = told.trim().strip_prefix("children ").unwrap().parse().unwrap();
+    let children: u64 = told
+        .trim()
+        .strip_prefix("children ")
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!((1..=40).contains(&children), "{told}");
     let shown = service.server("one");
     let count = shown["processes"][0]["count"].as_u64().unwrap();
@@ -497,8 +569,14 @@ fn servers_end_with_the_daemon_however_it_ends() {
     }
     service.stop(&system);
     let audit = system.audit();
-    let of_one = audit.iter().find(|line| line.contains("event=end entry=one")).unwrap();
-    assert!(of_one.contains("status=137 cause=lifeline left=nothing"), "{audit:?}");
+    let of_one = audit
+        .iter()
+        .find(|line| line.contains("event=end entry=one"))
+        .unwrap();
+    assert!(
+        of_one.contains("status=137 cause=lifeline left=nothing"),
+        "{audit:?}"
+    );
 }
 
 #[test]
@@ -514,7 +592,10 @@ fn a_killed_helper_is_swept_after_and_its_server_starts_again() {
     for kill_outer in [false, true] {
         begin(&mut client, "one", &["detach"]);
         let (outer, supervisor) = helper_of(&service, "one");
-        let session = service.server("one")["processes"][0]["jail"].as_str().unwrap()[8..].to_owned();
+        let session = service.server("one")["processes"][0]["jail"]
+            .as_str()
+            .unwrap()[8..]
+            .to_owned();
         system.audit();
         kill(
             Pid::from_raw(if kill_outer { outer } else { supervisor }),
@@ -557,11 +638,15 @@ fn a_killed_helper_is_swept_after_and_its_server_starts_again() {
             .then_some(())
     });
     wait_for("the other server's record to go", || {
-        let sessions = installed::names_in(STATE).into_iter().filter(|name| name.len() == 16);
+        let sessions = installed::names_in(STATE)
+            .into_iter()
+            .filter(|name| name.len() == 16);
         (sessions.count() == 1).then_some(())
     });
     service.start_again(&system);
-    let sessions = installed::names_in(STATE).into_iter().filter(|name| name.len() == 16);
+    let sessions = installed::names_in(STATE)
+        .into_iter()
+        .filter(|name| name.len() == 16);
     assert_eq!(sessions.count(), 0, "swept before the daemon listens");
     service.stop(&system);
 }
@@ -602,7 +687,10 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     );
     let shown = service.server("one");
     assert_eq!(shown["state"], "failed", "{shown}");
-    assert!(shown["reason"].as_str().unwrap().contains("rule 'servers'"), "{shown}");
+    assert!(
+        shown["reason"].as_str().unwrap().contains("rule 'servers'"),
+        "{shown}"
+    );
     assert!(run(&mut client, "two", &["facts"]).contains("end"));
     // The helper reads its policy at each start: nothing has to be told that it is right again.
     system.write_policy(&policy);
@@ -621,7 +709,10 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     end(&mut client);
     system.write_policy(&policy.replace(r#""max":60"#, r#""max":1"#));
     let text = refused(&mut client, "one", "TIMEOUT_START");
-    assert!(text.contains("a limit of the jail policy is reached"), "{text}");
+    assert!(
+        text.contains("a limit of the jail policy is reached"),
+        "{text}"
+    );
     assert_eq!(service.server("one")["state"], "backing off");
     system.write_policy(&policy);
     system.write_registry(&registry("mcp"));
@@ -636,14 +727,24 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     assert_eq!(service.server("one")["state"], "failed");
     fs::rename(&aside, &program).unwrap();
 
-    fs::set_permissions(format!("{CONFIG}/jail-policy.json"), fs::Permissions::from_mode(0o666)).unwrap();
+    fs::set_permissions(
+        format!("{CONFIG}/jail-policy.json"),
+        fs::Permissions::from_mode(0o666),
+    )
+    .unwrap();
     service.reload();
     let before = service.trail().len();
     let text = refused(&mut client, "one", "SERVER_UNSTARTABLE");
     // The helper ends with 78, which stays: one attempt, after which nothing waits.
     let records = service.trail().split_off(before);
-    assert!(records.iter().all(|record| record["kind"] != "retry"), "{records:?}");
-    let exit = records.iter().find(|record| record["kind"] == "exit").unwrap();
+    assert!(
+        records.iter().all(|record| record["kind"] != "retry"),
+        "{records:?}"
+    );
+    let exit = records
+        .iter()
+        .find(|record| record["kind"] == "exit")
+        .unwrap();
     assert_eq!(
         (&exit["attempt_number"], &exit["error_class"]),
         (&json!(1), &json!("permanent")),
@@ -674,7 +775,10 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() {
     let mut system = install("mcp");
-    let directory = tempfile::Builder::new().prefix("colibri-jailed-").tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .prefix("colibri-jailed-")
+        .tempdir()
+        .unwrap();
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let client = directory.path().join("colibri-mcp");
     installed::install(&program("colibri-mcp"), &client, 0, 0o755);
@@ -695,8 +799,15 @@ fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() 
             .unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
         let complaints = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), complaints.as_str()), (Some(0), ""), "{said}");
-        assert!(said.contains("met Colibri") && said.contains("/trail: sound"), "{said}");
+        assert_eq!(
+            (output.status.code(), complaints.as_str()),
+            (Some(0), ""),
+            "{said}"
+        );
+        assert!(
+            said.contains("met Colibri") && said.contains("/trail: sound"),
+            "{said}"
+        );
         said
     };
     let on_the_host = "The server runs as a process of this host, not in a jail:\n";
@@ -721,7 +832,10 @@ fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() 
         "jail": { "path": format!("{ROOTS}/one"), "user": "demo" } });
     system.write_registry(&servers.to_string());
     let said = demo(0, 0);
-    assert!(said.contains(on_the_host) && said.contains("rule 'servers'"), "{said}");
+    assert!(
+        said.contains(on_the_host) && said.contains("rule 'servers'"),
+        "{said}"
+    );
 
     let demo_uid = SERVER_UID + 10;
     let user = format!(r#""users":{{"demo":{{"uid":{demo_uid},"gid":{demo_uid}}},"#);
@@ -739,16 +853,27 @@ fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() 
     assert_eq!(installed::processes_of(&[demo_uid]), Vec::<i32>::new());
     // What would be run is root's alone to ask.
     let said = demo(caller, group);
-    assert!(said.contains(on_the_host) && said.contains("rule 'root'"), "{said}");
+    assert!(
+        said.contains(on_the_host) && said.contains("rule 'root'"),
+        "{said}"
+    );
     let audit = system.audit();
     assert!(
-        audit.iter().any(|line| line.contains("event=start entry=demo")),
+        audit
+            .iter()
+            .any(|line| line.contains("event=start entry=demo")),
         "{audit:?}"
     );
-    assert!(!audit.iter().any(|line| line.contains("entry=two")), "{audit:?}");
+    assert!(
+        !audit.iter().any(|line| line.contains("entry=two")),
+        "{audit:?}"
+    );
     // Who may read the registry and not run the helper, or the reverse, gets no jail either.
     let said = demo(stranger, group);
-    assert!(said.contains(on_the_host) && said.contains("caller"), "{said}");
+    assert!(
+        said.contains(on_the_host) && said.contains("caller"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -756,14 +881,18 @@ fn the_demo_is_confined_where_root_has_prepared_it_and_says_why_not_elsewhere() 
 fn a_daemon_for_jailed_servers_alone_starts_no_other() {
     let system = install("mcp");
     let mut servers: Value = serde_json::from_str(&registry("mcp")).unwrap();
-    servers["servers"]["host"] = json!({ "command": Path::new(ROOTS).join("one/bin/inmate"), "args": ["mcp"] });
+    servers["servers"]["host"] =
+        json!({ "command": Path::new(ROOTS).join("one/bin/inmate"), "args": ["mcp"] });
     system.write_registry(&servers.to_string());
     let service = Service::start(&system, &["--require-jail"]);
     let mut client = service.client_of(&["one", "two"]);
     assert!(!client.tools().iter().any(|tool| tool.starts_with("host__")));
     let shown = service.server("host");
     assert_eq!(shown["state"], "blocked", "{shown}");
-    assert!(shown["reason"].as_str().unwrap().contains("--require-jail"), "{shown}");
+    assert!(
+        shown["reason"].as_str().unwrap().contains("--require-jail"),
+        "{shown}"
+    );
     assert!(run(&mut client, "one", &["facts"]).contains("end"));
     // Every process of the daemon's user is the daemon.
     assert_eq!(installed::processes_of(&[system.caller]), [service.pid()]);

@@ -63,7 +63,12 @@ fn an_agent_talks_through_its_door_and_to_itself() {
 }
 
 /// Asserts that a start is refused at its door, after this was done to it.
-fn assert_door_refused(system: &mut Installed, what: &str, word: &str, spoil: impl FnOnce(&Installed, &Path)) {
+fn assert_door_refused(
+    system: &mut Installed,
+    what: &str,
+    word: &str,
+    spoil: impl FnOnce(&Installed, &Path),
+) {
     system.write_registry(&agent_of(r#"["agent"]"#, ""));
     let (call, _, door) = system.run_agent("one");
     spoil(system, &door.directory);
@@ -93,7 +98,9 @@ fn aside(path: &Path) -> PathBuf {
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_door_that_is_missing_is_refused() {
     let mut system = Installed::set_up();
-    assert_door_refused(&mut system, "no door", "does not exist", |_, door| remove(door));
+    assert_door_refused(&mut system, "no door", "does not exist", |_, door| {
+        remove(door)
+    });
     assert_door_refused(&mut system, "no doors", "does not exist", |_, door| {
         remove(door.parent().unwrap())
     });
@@ -111,7 +118,12 @@ fn a_door_behind_a_symlink_is_refused() {
     let elsewhere = |_: &Installed, door: &Path| replaced_by_link(door, Path::new("/etc"));
     assert_door_refused(&mut system, "the session, to /etc", "symlink", elsewhere);
     let itself = |_: &Installed, door: &Path| replaced_by_link(door, &aside(door));
-    assert_door_refused(&mut system, "the session, to a good door", "symlink", itself);
+    assert_door_refused(
+        &mut system,
+        "the session, to a good door",
+        "symlink",
+        itself,
+    );
     let doors = |_: &Installed, door: &Path| {
         let doors = door.parent().unwrap();
         replaced_by_link(doors, &aside(doors));
@@ -131,10 +143,13 @@ fn a_door_of_somebody_elses_is_refused() {
         let given = |_: &Installed, door: &Path| chown(door, Some(owner), None).unwrap();
         assert_door_refused(&mut system, "another's door", "owned by", given);
     }
-    let doors = |_: &Installed, door: &Path| chown(door.parent().unwrap(), Some(SERVER_UID), None).unwrap();
+    let doors =
+        |_: &Installed, door: &Path| chown(door.parent().unwrap(), Some(SERVER_UID), None).unwrap();
     assert_door_refused(&mut system, "another's doors", "owned by", doors);
     for mode in [0o775, 0o757, 0o1777] {
-        let open = |_: &Installed, door: &Path| fs::set_permissions(door, fs::Permissions::from_mode(mode)).unwrap();
+        let open = |_: &Installed, door: &Path| {
+            fs::set_permissions(door, fs::Permissions::from_mode(mode)).unwrap()
+        };
         assert_door_refused(&mut system, "a door that others write to", "writable", open);
     }
     // Root may ask too; the door is the caller's all the same.
@@ -158,7 +173,8 @@ fn a_door_with_anything_but_a_few_sockets_is_refused() {
     assert_door_refused(&mut system, "a hidden file", other, hidden);
     let directory = |_: &Installed, door: &Path| fs::create_dir(door.join(name)).unwrap();
     assert_door_refused(&mut system, "a directory", other, directory);
-    let fifo = |_: &Installed, door: &Path| nix::unistd::mkfifo(&door.join(name), Mode::S_IRUSR).unwrap();
+    let fifo =
+        |_: &Installed, door: &Path| nix::unistd::mkfifo(&door.join(name), Mode::S_IRUSR).unwrap();
     assert_door_refused(&mut system, "a FIFO", other, fifo);
     let to_socket = |_: &Installed, door: &Path| link("colibri.sock", &door.join(name));
     assert_door_refused(&mut system, "a link to a socket", other, to_socket);
@@ -174,7 +190,12 @@ fn a_door_with_anything_but_a_few_sockets_is_refused() {
         system.listen_in(door, name);
         chown(door.join(name), Some(0), None).unwrap();
     };
-    assert_door_refused(&mut system, "a socket of root's", "somebody else's", anothers);
+    assert_door_refused(
+        &mut system,
+        "a socket of root's",
+        "somebody else's",
+        anothers,
+    );
     let many = |system: &Installed, door: &Path| {
         for number in 0..8 {
             system.listen_in(door, &format!("{number}.sock"));
@@ -223,7 +244,8 @@ fn a_door_that_is_swapped_is_the_one_that_was_looked_at() {
                         nix::fcntl::renameat2(here, &door, here, &bad, flags).unwrap();
                     }
                 });
-                let mut call = system.call(&["run", "--session", &session, "--digest", &digest, "one"]);
+                let mut call =
+                    system.call(&["run", "--session", &session, "--digest", &digest, "one"]);
                 let outcome = call.finish();
                 done.store(true, Ordering::Relaxed);
                 outcome
@@ -231,7 +253,10 @@ fn a_door_that_is_swapped_is_the_one_that_was_looked_at() {
             match outcome.code() {
                 Some(0) => {
                     shown += 1;
-                    assert_eq!(outcome.stdout, b"list colibri.sock\nend\n", "{what}: {outcome:?}");
+                    assert_eq!(
+                        outcome.stdout, b"list colibri.sock\nend\n",
+                        "{what}: {outcome:?}"
+                    );
                 }
                 Some(FILE) => refused += 1,
                 _ => panic!("{what}: {outcome:?}"),
@@ -257,7 +282,9 @@ fn a_root_without_the_doors_place_is_refused() {
             remove(place);
             link("/tmp", place);
         }),
-        ("another's", |place| chown(place, Some(SERVER_UID), None).unwrap()),
+        ("another's", |place| {
+            chown(place, Some(SERVER_UID), None).unwrap()
+        }),
         ("var/run is a link", |place| {
             remove(place.parent().unwrap());
             link("/run", place.parent().unwrap());
@@ -267,7 +294,10 @@ fn a_root_without_the_doors_place_is_refused() {
         spoil(&place);
         let (call, _, _door) = system.run_agent("one");
         let outcome = system.assert_refused(what, call, FILE, "/var/run");
-        assert!(outcome.stderr.contains("rule 'files'"), "{what}: {outcome:?}");
+        assert!(
+            outcome.stderr.contains("rule 'files'"),
+            "{what}: {outcome:?}"
+        );
         remove(&Path::new(ROOTS).join("one/var"));
         system.make_root("one");
     }
@@ -336,7 +366,14 @@ fn policy_decides_over_agents_as_over_servers() {
     system.write_policy(&policy);
     system.write_registry(&agent);
     let (_, session, _door) = system.run_agent("one");
-    let call = system.call(&["run", "--session", &session, "--digest", &"0".repeat(64), "one"]);
+    let call = system.call(&[
+        "run",
+        "--session",
+        &session,
+        "--digest",
+        &"0".repeat(64),
+        "one",
+    ]);
     system.assert_refused("another digest", call, LATER, "registry changed");
 }
 
@@ -358,7 +395,11 @@ fn without_a_pipe_of_its_own_an_agent_ends_with_the_lifeline() {
         std::os::unix::fs::MetadataExt::rdev(&null),
         nix::sys::stat::makedev(1, 3)
     );
-    assert!(input(running.supervisor()).to_string_lossy().starts_with("pipe:"));
+    assert!(
+        input(running.supervisor())
+            .to_string_lossy()
+            .starts_with("pipe:")
+    );
     assert_eq!(running.end().code(), Some(143));
     assert!(system.audit()[1].contains("cause=lifeline"));
     system.assert_nothing_left("hang");
@@ -390,7 +431,10 @@ fn an_agent_gets_what_entry_and_policy_say_and_its_door() {
         .env("LD_PRELOAD", "/evil.so");
     let outcome = call.finish();
     let facts = String::from_utf8(outcome.stdout).unwrap();
-    let environment: Vec<&str> = facts.lines().filter(|line| line.starts_with("env ")).collect();
+    let environment: Vec<&str> = facts
+        .lines()
+        .filter(|line| line.starts_with("env "))
+        .collect();
     let expected = [
         "env A=1",
         "env COLIBRI_MCP_SOCKET=/var/run/colibri/colibri.sock",
@@ -406,9 +450,15 @@ fn an_agent_gets_what_entry_and_policy_say_and_its_door() {
         "limit core 0 0",
         "limit nproc 40 40",
     ] {
-        assert!(facts.lines().any(|line| line == expected), "{expected}: {facts}");
+        assert!(
+            facts.lines().any(|line| line == expected),
+            "{expected}: {facts}"
+        );
     }
-    assert!(!facts.contains(&session), "an agent is not told its session");
+    assert!(
+        !facts.contains(&session),
+        "an agent is not told its session"
+    );
     system.assert_nothing_left("facts");
 }
 
@@ -494,9 +544,15 @@ fn came_of(system: &Installed, ways: &[&str]) -> BTreeMap<String, String> {
     let outcome = call.finish();
     let told = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert!(told.ends_with("end\n"), "{outcome:?}");
-    assert_eq!(names_in(door.directory.to_str().unwrap()), ["colibri.sock"], "{told}");
+    assert_eq!(
+        names_in(door.directory.to_str().unwrap()),
+        ["colibri.sock"],
+        "{told}"
+    );
     let lines = told.lines().filter_map(|line| line.rsplit_once(": "));
-    lines.map(|(way, came)| (way.to_owned(), came.to_owned())).collect()
+    lines
+        .map(|(way, came)| (way.to_owned(), came.to_owned()))
+        .collect()
 }
 
 /// Asserts that each of these ways is denied, and how.
@@ -505,7 +561,10 @@ fn assert_denied(system: &Installed, ways: &[(&str, &str)]) {
     let came = came_of(system, &names);
     for (way, how) in ways {
         let came = came.get(*way).map_or("not tried", String::as_str);
-        assert!(how.split('|').any(|how| how == came), "{way}: {came}, not {how}");
+        assert!(
+            how.split('|').any(|how| how == came),
+            "{way}: {came}, not {how}"
+        );
     }
 }
 
@@ -529,7 +588,9 @@ fn a_jailed_agent_has_no_network_but_its_own() {
         TcpListener::bind("[::]:0").ok(),
     );
     let port = four.local_addr().unwrap().port();
-    let port_six = six.as_ref().map_or(port, |six| six.local_addr().unwrap().port());
+    let port_six = six
+        .as_ref()
+        .map_or(port, |six| six.local_addr().unwrap().port());
     let name = format!("colibri-test-{}", std::process::id());
     let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
     let _abstract = UnixListener::bind_addr(&address).unwrap();
@@ -537,9 +598,15 @@ fn a_jailed_agent_has_no_network_but_its_own() {
         &system,
         &[
             (&format!("connect=127.0.0.1:{port}"), "ECONNREFUSED"),
-            (&format!("connect=[::1]:{port_six}"), "ECONNREFUSED|EADDRNOTAVAIL"),
+            (
+                &format!("connect=[::1]:{port_six}"),
+                "ECONNREFUSED|EADDRNOTAVAIL",
+            ),
             (&format!("connect={}:{port}", own_address()), "ENETUNREACH"),
-            (&format!("connect=[::ffff:127.0.0.1]:{port}"), "ECONNREFUSED"),
+            (
+                &format!("connect=[::ffff:127.0.0.1]:{port}"),
+                "ECONNREFUSED",
+            ),
             (&format!("abstract={name}"), "ECONNREFUSED"),
             ("raw-socket", "EPERM"),
             ("packet-socket", "EPERM"),
@@ -558,12 +625,18 @@ fn a_jailed_agent_has_no_socket_but_its_doors() {
     let other = system.door(&session());
     other.listener.set_nonblocking(true).unwrap();
     let of_other = other.directory.join("colibri.sock");
-    let from_own = format!("/var/run/colibri/../{}/colibri.sock", names_in("/run/colibri/doors")[0]);
+    let from_own = format!(
+        "/var/run/colibri/../{}/colibri.sock",
+        names_in("/run/colibri/doors")[0]
+    );
     assert_denied(
         &system,
         &[
             ("talk=/run/colibri/colibri.sock", "ENOENT"),
-            ("talk=/var/run/colibri/../colibri/doors/../../colibri.sock", "ENOENT"),
+            (
+                "talk=/var/run/colibri/../colibri/doors/../../colibri.sock",
+                "ENOENT",
+            ),
             (&format!("talk={}", of_other.display()), "ENOENT"),
             (&format!("talk=/var{}", of_other.display()), "ENOENT"),
             (&format!("talk={from_own}"), "ENOENT"),
@@ -588,7 +661,9 @@ fn two_jailed_agents_do_not_meet() {
     let system = Installed::set_up();
     let ways = r#"["ways","talk=/tmp/meet","abstract=meet","connect=127.0.0.1:7777","list=/proc"]"#;
     let agent = |name: &str, args: &str| {
-        format!(r#""{name}":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/{name}"}}{MODEL}}}"#)
+        format!(
+            r#""{name}":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/{name}"}}{MODEL}}}"#
+        )
     };
     let agents = [agent("one", r#"["listen"]"#), agent("two", ways)].join(",");
     system.write_registry(&format!(r#"{{"agents":{{{agents}}}}}"#));
@@ -599,7 +674,11 @@ fn two_jailed_agents_do_not_meet() {
     let outcome = call.finish();
     let expected = "talk=/tmp/meet: ENOENT\nabstract=meet: ECONNREFUSED\nconnect=127.0.0.1:7777: ECONNREFUSED\n\
                     list=/proc: ENOENT\nend\n";
-    assert_eq!(String::from_utf8_lossy(&outcome.stdout), expected, "{outcome:?}");
+    assert_eq!(
+        String::from_utf8_lossy(&outcome.stdout),
+        expected,
+        "{outcome:?}"
+    );
     one.end();
     system.assert_nothing_left("two agents");
 }
@@ -701,8 +780,9 @@ fn a_jailed_agent_inherits_nothing_of_the_callers() {
     // started from.
     let key = std::process::id() as i32;
     let segment = colibri_tests::installed::sys::share_memory(key);
-    let args =
-        format!(r#"["ways","shared-memory={key}","key-of-session","read=/dev/tty","push-into-terminal","core-dump"]"#);
+    let args = format!(
+        r#"["ways","shared-memory={key}","key-of-session","read=/dev/tty","push-into-terminal","core-dump"]"#
+    );
     system.write_registry(&agent_of(&args, MODEL));
     let (call, _, _door) = system.run_agent("one");
     let outcome = call.prepared(|| sys::keep_key(c"colibri-test")).finish();
@@ -744,7 +824,10 @@ fn the_models_key_is_nowhere_in_an_agents_jail() {
     let system = Installed::set_up();
     let key = "sk-a-key-that-stands-nowhere-else";
     system.write("secrets/anthropic", key.as_bytes(), 0o400);
-    let model = MODEL.replace(r#""api":"#, r#""headers":{"x-api-key":{"secret":"anthropic"}},"api":"#);
+    let model = MODEL.replace(
+        r#""api":"#,
+        r#""headers":{"x-api-key":{"secret":"anthropic"}},"api":"#,
+    );
     system.write_registry(&agent_of(r#"["hang"]"#, &model));
     let (call, _, _door) = system.run_agent("one");
     let mut running = call.start();
@@ -775,7 +858,10 @@ fn memory_of(pid: i32) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
     let mut all = Vec::new();
-    for line in fs::read_to_string(format!("/proc/{pid}/maps")).unwrap().lines() {
+    for line in fs::read_to_string(format!("/proc/{pid}/maps"))
+        .unwrap()
+        .lines()
+    {
         let (range, rest) = line.split_once(' ').unwrap();
         let (from, to) = range.split_once('-').unwrap();
         let (from, to) = (
@@ -830,7 +916,11 @@ fn the_demo_of_an_agent_runs_it_in_the_sandbox() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let complaints = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), &*complaints), (Some(0), ""), "{said}");
+    assert_eq!(
+        (output.status.code(), &*complaints),
+        (Some(0), ""),
+        "{said}"
+    );
     for part in [
         "The agent runs in the helper's development sandbox",
         "working  calls demo__write_note",
@@ -844,7 +934,11 @@ fn the_demo_of_an_agent_runs_it_in_the_sandbox() {
     }
     assert!(names_in(home.path().to_str().unwrap()).is_empty());
     // As the service leaves it: the directory of doors, without one.
-    assert!(names_in(RUN).iter().all(|name| name == "doors"), "{:?}", names_in(RUN));
+    assert!(
+        names_in(RUN).iter().all(|name| name == "doors"),
+        "{:?}",
+        names_in(RUN)
+    );
     assert!(names_in(&format!("{RUN}/doors")).is_empty());
     system.assert_nothing_left("the demo");
 }

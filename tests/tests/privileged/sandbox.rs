@@ -19,14 +19,24 @@ fn a_server_answers_and_its_end_is_relayed() {
     let mut system = Installed::set_up();
     let (call, _) = system.run("one");
     let outcome = call.with_stdin(b"hello\nworld\n").finish();
-    assert_eq!(outcome.stdout, b"hello\nworld\n", "{outcome:?} {:?}", system.audit());
+    assert_eq!(
+        outcome.stdout,
+        b"hello\nworld\n",
+        "{outcome:?} {:?}",
+        system.audit()
+    );
     assert_eq!(outcome.stderr, "helper: started jid=0\n");
     assert_eq!(outcome.code(), Some(0));
     let audit = system.audit();
     assert_eq!(audit.len(), 2, "{audit:?}");
-    assert!(audit[0].starts_with("<38>colibri-jail-helper[") && audit[0].contains("event=start entry=one digest="));
     assert!(
-        audit[1].contains("event=end entry=one") && audit[1].contains("status=0") && audit[1].contains("left=nothing")
+        audit[0].starts_with("<38>colibri-jail-helper[")
+            && audit[0].contains("event=start entry=one digest=")
+    );
+    assert!(
+        audit[1].contains("event=end entry=one")
+            && audit[1].contains("status=0")
+            && audit[1].contains("left=nothing")
     );
     system.assert_nothing_left("echo");
 }
@@ -55,7 +65,10 @@ fn exit_codes_and_signals_are_exact() {
         let outcome = run_inmate(&system, args);
         assert_eq!(outcome.code(), Some(code), "{args}: {outcome:?}");
         assert_eq!(outcome.stderr, "helper: started jid=0\n");
-        assert!(system.audit()[1].contains(&format!("status={code} ")), "{args}");
+        assert!(
+            system.audit()[1].contains(&format!("status={code} ")),
+            "{args}"
+        );
     }
     system.assert_nothing_left("exits");
 }
@@ -105,7 +118,10 @@ fn a_server_gets_what_the_entry_and_the_policy_say_and_nothing_else() {
     ] {
         assert!(lines.contains(&expected), "{expected}: {facts}");
     }
-    let environment: Vec<&&str> = lines.iter().filter(|line| line.starts_with("env ")).collect();
+    let environment: Vec<&&str> = lines
+        .iter()
+        .filter(|line| line.starts_with("env "))
+        .collect();
     let expected = [
         "env A=one two",
         "env EMPTY=",
@@ -139,7 +155,10 @@ fn a_hostile_server_reaches_nothing() {
     let outcome = run_inmate(&system, &args);
     let told = String::from_utf8_lossy(&outcome.stdout).into_owned();
     assert!(told.ends_with("end\n"), "{outcome:?}");
-    let worked: Vec<&str> = told.lines().filter(|line| line.ends_with("WORKED")).collect();
+    let worked: Vec<&str> = told
+        .lines()
+        .filter(|line| line.ends_with("WORKED"))
+        .collect();
     assert_eq!(worked, ["write to /tmp: WORKED"], "{told}");
     // Its user has ids of its own and no group, so that a change of group list to none changes nothing.
     system.assert_nothing_left("attack");
@@ -202,7 +221,13 @@ fn a_fork_bomb_stays_within_its_limits_and_another_server_answers() {
     system.write_registry(&default_registry(r#"["forkbomb"]"#));
     let mut bomb = system.run("one").0.start();
     let told = bomb.await_output("children ");
-    let children: u32 = told.split("children ").nth(1).unwrap().trim().parse().unwrap_or(0);
+    let children: u32 = told
+        .split("children ")
+        .nth(1)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap_or(0);
     assert!((1..=40).contains(&children), "{told}");
     let (call, _) = system.run("two");
     let outcome = call.with_stdin(b"still here\n").finish();
@@ -267,7 +292,11 @@ struct MountedAt<'a>(&'a Path);
 
 impl<'a> MountedAt<'a> {
     fn new(at: &'a Path, arguments: &[&str]) -> MountedAt<'a> {
-        let status = Command::new("mount").args(arguments).arg(at).status().unwrap();
+        let status = Command::new("mount")
+            .args(arguments)
+            .arg(at)
+            .status()
+            .unwrap();
         assert!(status.success(), "mount {arguments:?}");
         MountedAt(at)
     }
@@ -322,7 +351,10 @@ fn a_source_is_the_root_of_a_file_system_of_its_own() {
         chown(shared, Some(OTHER_UID), Some(SERVER_UID)).unwrap();
         let (call, _) = system.run("one");
         let outcome = system.assert_refused("somebody else's", call, FILE, "files");
-        assert!(outcome.stderr.contains("not owned by the uid"), "{outcome:?}");
+        assert!(
+            outcome.stderr.contains("not owned by the uid"),
+            "{outcome:?}"
+        );
     }
     // Whoever takes the risk is reminded of it at each start.
     system.write_policy(&system.policy());
@@ -355,11 +387,25 @@ fn a_root_has_no_var_tmp_that_others_can_write_to() {
         chown(path, Some(0), Some(0)).unwrap();
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
-    assert!(system.run("one").0.finish().stderr.contains("helper: started"));
+    assert!(
+        system
+            .run("one")
+            .0
+            .finish()
+            .stderr
+            .contains("helper: started")
+    );
     std::fs::remove_dir(&place).unwrap();
     // As many have it: what is there is covered.
     std::os::unix::fs::symlink("/tmp", &place).unwrap();
-    assert!(system.run("one").0.finish().stderr.contains("helper: started"));
+    assert!(
+        system
+            .run("one")
+            .0
+            .finish()
+            .stderr
+            .contains("helper: started")
+    );
     remove(&place);
     system.assert_nothing_left("var/tmp");
 }
@@ -372,7 +418,9 @@ fn killing_the_supervisor_leaves_what_sweep_removes() {
     let mut running = system.run("one").0.start();
     running.await_output("ready");
     let live = system.run("two").0.start();
-    until("the second instance", || processes_of(&[OTHER_UID]).len() == 1);
+    until("the second instance", || {
+        processes_of(&[OTHER_UID]).len() == 1
+    });
     kill(Pid::from_raw(running.supervisor()), Signal::SIGKILL).unwrap();
     let outcome = running.wait();
     // As the supervisor died, so does the process that the daemon watches.
@@ -381,7 +429,9 @@ fn killing_the_supervisor_leaves_what_sweep_removes() {
         Some(9),
         "{outcome:?}"
     );
-    until("the sandbox's end", || processes_of(&[SERVER_UID]).is_empty());
+    until("the sandbox's end", || {
+        processes_of(&[SERVER_UID]).is_empty()
+    });
     assert_eq!(names_in(STATE).iter().filter(|n| n.len() == 16).count(), 2);
     system.audit();
     let swept = system.call(&["sweep"]).finish();
@@ -430,7 +480,9 @@ fn stop_ends_one_instance() {
     let mut running = call.start();
     running.await_output("ready");
     let other = system.run("two").0.start();
-    until("the second instance", || processes_of(&[OTHER_UID]).len() == 1);
+    until("the second instance", || {
+        processes_of(&[OTHER_UID]).len() == 1
+    });
     let stopped = system.call(&["stop", "--session", &session]).finish();
     assert_eq!(stopped.code(), Some(0), "{stopped:?}");
     assert_eq!(running.wait().code(), Some(137));
@@ -438,11 +490,20 @@ fn stop_ends_one_instance() {
     // Again, and of one that never was: nothing to do, and no error.
     for session in [session.as_str(), "ffffffffffffffff"] {
         let stopped = system.call(&["stop", "--session", session]).finish();
-        assert_eq!((stopped.code(), stopped.stderr.as_str()), (Some(0), ""), "{stopped:?}");
+        assert_eq!(
+            (stopped.code(), stopped.stderr.as_str()),
+            (Some(0), ""),
+            "{stopped:?}"
+        );
     }
     other.end();
     system.assert_nothing_left("stop");
-    assert!(system.audit().iter().any(|line| line.contains("cause=order")));
+    assert!(
+        system
+            .audit()
+            .iter()
+            .any(|line| line.contains("cause=order"))
+    );
 }
 
 #[test]
@@ -459,20 +520,28 @@ fn a_stop_that_leaves_something_is_no_success() {
         let kept = MountedAt::new(&root, &["-t", "tmpfs", "tmpfs"]);
         if verb == ["sweep"] {
             kill(Pid::from_raw(running.supervisor()), Signal::SIGKILL).unwrap();
-            until("the sandbox's end", || processes_of(&[SERVER_UID]).is_empty());
+            until("the sandbox's end", || {
+                processes_of(&[SERVER_UID]).is_empty()
+            });
         }
         system.audit();
         let mut arguments = verb.to_vec();
         arguments.extend(verb.contains(&"--session").then_some(session.as_str()));
         let stopped = system.call_root(&arguments).finish();
         assert_eq!(stopped.code(), Some(SYSTEM), "{verb:?}: {stopped:?}");
-        assert!(stopped.stderr.contains("left behind: "), "{verb:?}: {stopped:?}");
+        assert!(
+            stopped.stderr.contains("left behind: "),
+            "{verb:?}: {stopped:?}"
+        );
         let audit = system.audit();
         assert!(
             audit.iter().any(|line| line.contains("left=something")),
             "{verb:?}: {audit:?}"
         );
-        assert!(names_in(STATE).contains(&session), "{verb:?}: its record stays");
+        assert!(
+            names_in(STATE).contains(&session),
+            "{verb:?}: its record stays"
+        );
         running.wait();
         // Once it can be undone it is.
         drop(kept);
@@ -551,7 +620,12 @@ fn what_only_freebsd_can_do_says_so() {
     ));
     system.write_registry(&linux);
     let (call, _) = system.run("one");
-    system.assert_refused("linux where the policy has freebsd alone", call, 77, "'abi'");
+    system.assert_refused(
+        "linux where the policy has freebsd alone",
+        call,
+        77,
+        "'abi'",
+    );
     let both = r#""abi":["freebsd","linux"],"network":["#;
     system.write_policy(&system.policy().replace(r#""network":["#, both));
     let (call, _) = system.run("one");

@@ -11,7 +11,11 @@ use serde_json::{Value, json};
 fn place() -> Place {
     let place = Place::new();
     place.registry(&json!({ "fix": entry(&place) }));
-    place.defines("fix", "prompts", r#"[{"name":"review","description":"Review it."}]"#);
+    place.defines(
+        "fix",
+        "prompts",
+        r#"[{"name":"review","description":"Review it."}]"#,
+    );
     place
 }
 
@@ -37,7 +41,8 @@ fn policy(more: Value) -> String {
 /// The token that the process has which answers a tool called so.
 fn token(client: &mut Client, server: &str) -> Value {
     let answer = client.call(&format!("{server}__environment"), json!({}));
-    let environment: Value = serde_json::from_str(text_of(&answer)).unwrap_or_else(|_| panic!("{answer}"));
+    let environment: Value =
+        serde_json::from_str(text_of(&answer)).unwrap_or_else(|_| panic!("{answer}"));
     environment["TOKEN"].clone()
 }
 
@@ -68,36 +73,60 @@ fn each_account_is_a_server_with_secrets_and_processes_of_its_own() {
             let token = token(&mut client, &format!("fix-{account}"));
             assert_eq!(token, format!("token-of-{account}"));
         }
-        let pids = ["fix-work__pid", "fix-home__pid"].map(|tool| text_of(&client.call(tool, json!({}))).to_owned());
+        let pids = ["fix-work__pid", "fix-home__pid"]
+            .map(|tool| text_of(&client.call(tool, json!({}))).to_owned());
         assert_ne!(pids[0], pids[1]);
         let tools = client.tools();
-        assert!(tools.contains(&"fix-work__echo".to_owned()) && tools.contains(&"fix-home__echo".to_owned()));
-        assert!(!tools.iter().any(|tool| tool.starts_with("fix__")), "{tools:?}");
-        assert_eq!(prompts(&mut client), ["fix-home__review", "fix-work__review"]);
+        assert!(
+            tools.contains(&"fix-work__echo".to_owned())
+                && tools.contains(&"fix-home__echo".to_owned())
+        );
+        assert!(
+            !tools.iter().any(|tool| tool.starts_with("fix__")),
+            "{tools:?}"
+        );
+        assert_eq!(
+            prompts(&mut client),
+            ["fix-home__review", "fix-work__review"]
+        );
         // By the entry's name alone none of them is meant.
         let named = json!({ "server": "fix", "tool": "environment" });
         for (tool, arguments) in [
             ("fix__environment", json!({})),
             ("colibri_external_mcp_call_tool", named),
-            ("colibri_external_mcp_list_tools", json!({ "server": "fix" })),
-            ("colibri_find_tools", json!({ "server": "fix", "query": "echo" })),
+            (
+                "colibri_external_mcp_list_tools",
+                json!({ "server": "fix" }),
+            ),
+            (
+                "colibri_find_tools",
+                json!({ "server": "fix", "query": "echo" }),
+            ),
             (
                 "colibri_call_tool",
                 json!({ "tool": "fix__environment", "arguments": {} }),
             ),
         ] {
             let refused = client.call(tool, arguments);
-            assert_eq!(code_of(&refused), Some("POLICY_DENIED"), "{tool}: {refused}");
+            assert_eq!(
+                code_of(&refused),
+                Some("POLICY_DENIED"),
+                "{tool}: {refused}"
+            );
             let told = refused.to_string();
             let says = |text: &str| told.contains(text);
             assert!(
-                says("fix-home, fix-work") && says("clients.json") && says(r#"{\"fix\": \"home\"}"#),
+                says("fix-home, fix-work")
+                    && says("clients.json")
+                    && says(r#"{\"fix\": \"home\"}"#),
                 "{tool}: {told}"
             );
         }
         let refused = client.ask("prompts/get", json!({ "name": "fix__review" }));
         assert!(
-            refused["error"]["message"].to_string().contains("fix-home, fix-work"),
+            refused["error"]["message"]
+                .to_string()
+                .contains("fix-home, fix-work"),
             "{refused}"
         );
     }
@@ -106,7 +135,10 @@ fn each_account_is_a_server_with_secrets_and_processes_of_its_own() {
     }
     let only = place.colibri_mcp(&["tools", "fix"]).output().unwrap();
     let said = String::from_utf8_lossy(&only.stderr).into_owned();
-    assert!(!only.status.success() && said.contains("fix-home, fix-work"), "{said}");
+    assert!(
+        !only.status.success() && said.contains("fix-home, fix-work"),
+        "{said}"
+    );
     assert!(!daemon.log().contains("token-of"), "{}", daemon.log());
 }
 
@@ -114,7 +146,9 @@ fn each_account_is_a_server_with_secrets_and_processes_of_its_own() {
 fn the_entrys_name_is_the_account_that_policy_says() {
     let place = place();
     let all = json!({ "fix-*": ["*"] });
-    place.clients(&policy(json!({ "servers": all, "accounts": { "fix": "work" } })));
+    place.clients(&policy(
+        json!({ "servers": all, "accounts": { "fix": "work" } }),
+    ));
     let daemon = place.start(&[]);
     for mut client in both(&daemon) {
         // Before its server was ever seen, and then.
@@ -126,11 +160,18 @@ fn the_entrys_name_is_the_account_that_policy_says() {
         let tools = client.tools();
         let has = |name: &str| tools.iter().filter(|tool| *tool == name).count();
         assert_eq!(
-            (has("fix__echo"), has("fix-work__echo"), has("fix-home__echo")),
+            (
+                has("fix__echo"),
+                has("fix-work__echo"),
+                has("fix-home__echo")
+            ),
             (1, 0, 1)
         );
         assert_eq!(prompts(&mut client), ["fix-home__review", "fix__review"]);
-        let found = client.call("colibri_find_tools", json!({ "server": "fix", "query": "environment" }));
+        let found = client.call(
+            "colibri_find_tools",
+            json!({ "server": "fix", "query": "environment" }),
+        );
         assert_eq!(
             found["structuredContent"]["tools"][0]["name"], "fix__environment",
             "{found}"
@@ -140,13 +181,17 @@ fn the_entrys_name_is_the_account_that_policy_says() {
         assert!(text_of(&answer).contains("token-of-work"), "{answer}");
         let shown = client.call("colibri_tool_schema", json!({ "tool": "fix__environment" }));
         assert!(
-            !shown["isError"].as_bool().unwrap_or_default() && shown.to_string().contains("fix__environment"),
+            !shown["isError"].as_bool().unwrap_or_default()
+                && shown.to_string().contains("fix__environment"),
             "{shown}"
         );
     }
     let only = place.colibri_mcp(&["tools", "fix"]).output().unwrap();
     assert!(only.status.success(), "{only:?}");
-    assert!(String::from_utf8_lossy(&only.stdout).contains("echo"), "{only:?}");
+    assert!(
+        String::from_utf8_lossy(&only.stdout).contains("echo"),
+        "{only:?}"
+    );
 
     // Another one from now on; and of what this user may not see nothing is said.
     let mut client = daemon.legacy(LEGACY);
@@ -159,7 +204,10 @@ fn the_entrys_name_is_the_account_that_policy_says() {
     assert_eq!(token(&mut client, "fix"), "token-of-home");
     let tools = client.tools();
     assert!(tools.contains(&"fix__echo".to_owned()), "{tools:?}");
-    assert!(!tools.iter().any(|tool| tool.starts_with("fix-")), "{tools:?}");
+    assert!(
+        !tools.iter().any(|tool| tool.starts_with("fix-")),
+        "{tools:?}"
+    );
     let denied = client.call("fix-work__echo", json!({}));
     assert_eq!(code_of(&denied), Some("POLICY_DENIED"), "{denied}");
 
@@ -189,7 +237,10 @@ fn the_entrys_name_is_the_account_that_policy_says() {
     );
     place.clients(&policy(json!({ "servers": { "other": ["*"] } })));
     daemon.reload();
-    let answer = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+    let answer = client.ask(
+        "tools/call",
+        json!({ "name": "fix__echo", "arguments": {} }),
+    );
     assert!(!answer.to_string().contains("fix-"), "{answer}");
 }
 
@@ -207,17 +258,22 @@ fn who_wants_the_entry_alone_gets_the_account_that_policy_says() {
     };
     let refused = open("fix").ask("server/discover", json!({}));
     assert!(
-        refused["error"]["message"].to_string().contains("fix-home, fix-work"),
+        refused["error"]["message"]
+            .to_string()
+            .contains("fix-home, fix-work"),
         "{refused}"
     );
     let environment = |client: &mut Client| client.call("environment", json!({})).to_string();
     assert!(environment(&mut open("fix-home")).contains("token-of-home"));
-    place.clients(&policy(json!({ "servers": all, "accounts": { "fix": "work" } })));
+    place.clients(&policy(
+        json!({ "servers": all, "accounts": { "fix": "work" } }),
+    ));
     daemon.reload();
     assert!(environment(&mut open("fix")).contains("token-of-work"));
     let mut http = daemon.http();
     let params = json!({ "name": "environment", "arguments": {}, "_meta": meta() });
-    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
+    let body =
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }).to_string();
     let fields = [
         ("MCP-Protocol-Version", MODERN),
         ("Mcp-Method", "tools/call"),
@@ -236,7 +292,10 @@ fn a_server_behind_a_url_gets_the_header_of_each_account() {
     let account = |name: &str| json!({ "headers": { "Authorization": { "secret": name } } });
     let accounts = json!({ "accounts": { "work": account("work"), "home": account("home") } });
     let far = Far::new(accounts, move |_, request, stream| {
-        let field = request.field("authorization").unwrap_or_default().to_owned();
+        let field = request
+            .field("authorization")
+            .unwrap_or_default()
+            .to_owned();
         hears.lock().unwrap().push(field.clone());
         json_answer(stream, &request.text(&field))
     });

@@ -40,9 +40,17 @@ fn an_own_name_is_taken_where_one_server_alone_has_it() {
     let daemon = place.start(&[]);
     let mut client = seen(&daemon);
     assert_eq!(text_of(&client.call("alone", json!({}))), "this is alone");
-    let refused = refusal(&mut client, "tools/call", json!({ "name": "pid", "arguments": {} }));
+    let refused = refusal(
+        &mut client,
+        "tools/call",
+        json!({ "name": "pid", "arguments": {} }),
+    );
     assert!(refused.contains("several servers"), "{refused}");
-    let refused = refusal(&mut client, "tools/call", json!({ "name": "nowhere", "arguments": {} }));
+    let refused = refusal(
+        &mut client,
+        "tools/call",
+        json!({ "name": "nowhere", "arguments": {} }),
+    );
     assert!(refused.ends_with("\"nowhere\""), "{refused}");
 }
 
@@ -55,7 +63,11 @@ fn policy_hides_tools_from_own_names_too() {
     );
     let daemon = place.start(&[]);
     let mut client = seen(&daemon);
-    let refused = refusal(&mut client, "tools/call", json!({ "name": "alone", "arguments": {} }));
+    let refused = refusal(
+        &mut client,
+        "tools/call",
+        json!({ "name": "alone", "arguments": {} }),
+    );
     assert!(refused.ends_with("\"alone\""), "{refused}");
     // What one may not see does not make a name ambiguous.
     let pid = client.call("a__pid", json!({}));
@@ -68,7 +80,10 @@ fn a_client_that_wants_one_server_sees_it_alone() {
     let daemon = place.start(&[]);
     let mut bridge = Bridge::start(place.colibri_mcp(&["--only", "a"]));
     let discovered = bridge.ask("server/discover", json!({}));
-    assert_eq!(discovered["result"]["resultType"], "complete", "{discovered}");
+    assert_eq!(
+        discovered["result"]["resultType"], "complete",
+        "{discovered}"
+    );
     let tools = bridge.tools();
     assert!(
         tools.contains(&"alone".to_owned()) && tools.contains(&"pid".to_owned()),
@@ -90,8 +105,17 @@ fn a_client_that_wants_one_server_sees_it_alone() {
         text_of(&bridge.call("pid", json!({}))),
         text_of(&other.call("a__pid", json!({})))
     );
-    for name in ["a__pid", "b__pid", "colibri_status", "colibri_external_mcp_call_tool"] {
-        let refused = refusal(&mut bridge, "tools/call", json!({ "name": name, "arguments": {} }));
+    for name in [
+        "a__pid",
+        "b__pid",
+        "colibri_status",
+        "colibri_external_mcp_call_tool",
+    ] {
+        let refused = refusal(
+            &mut bridge,
+            "tools/call",
+            json!({ "name": name, "arguments": {} }),
+        );
         assert!(refused.contains("unknown tool"), "{refused}");
     }
     let refused = bridge.ask("colibri/reload", json!({}));
@@ -104,8 +128,15 @@ fn a_client_that_wants_one_server_sees_it_alone() {
 fn what_collides_among_all_is_had_at_its_servers_own_door() {
     let place = Place::new();
     let bare = |name, tools: &[&str]| {
-        let tools = tools.iter().flat_map(|tool| ["--tool", tool]).collect::<Vec<_>>();
-        place.fixture(name, &[&["--only"], &tools[..]].concat(), json!({ "prefix": false }))
+        let tools = tools
+            .iter()
+            .flat_map(|tool| ["--tool", tool])
+            .collect::<Vec<_>>();
+        place.fixture(
+            name,
+            &[&["--only"], &tools[..]].concat(),
+            json!({ "prefix": false }),
+        )
     };
     place.registry(&json!({
         "a": bare("a", &["same", "of_a"]),
@@ -117,18 +148,32 @@ fn what_collides_among_all_is_had_at_its_servers_own_door() {
     let tools = all.tools();
     assert!(!tools.contains(&"b__same".to_owned()), "{tools:?}");
     assert_eq!(text_of(&all.call("same", json!({}))), "this is same");
-    assert!(place.received("b", "\"same\"").is_empty(), "the name is a's");
+    assert!(
+        place.received("b", "\"same\"").is_empty(),
+        "the name is a's"
+    );
     let status = all.call("colibri_status", json!({}));
     assert!(status["structuredContent"].is_object(), "{status}");
     let told = status["structuredContent"].to_string();
-    for blocked in ["same of server b", "c__same of server b", "colibri_status of server b"] {
+    for blocked in [
+        "same of server b",
+        "c__same of server b",
+        "colibri_status of server b",
+    ] {
         assert!(told.contains(blocked), "{blocked}: {told}");
     }
     let mut bridge = Bridge::start(place.colibri_mcp(&["--only", "b"]));
     assert_eq!(bridge.tools(), ["c__same", "colibri_status", "same"]);
     for tool in ["same", "c__same", "colibri_status"] {
-        assert_eq!(text_of(&bridge.call(tool, json!({}))), format!("this is {tool}"));
-        assert_eq!(place.received("b", &format!("\"{tool}\"")).len(), 1, "{tool}");
+        assert_eq!(
+            text_of(&bridge.call(tool, json!({}))),
+            format!("this is {tool}")
+        );
+        assert_eq!(
+            place.received("b", &format!("\"{tool}\"")).len(),
+            1,
+            "{tool}"
+        );
     }
     assert!(bridge.end().success());
 }
@@ -136,18 +181,23 @@ fn what_collides_among_all_is_had_at_its_servers_own_door() {
 #[test]
 fn a_server_that_is_not_there_is_named() {
     let place = place();
-    rule(&place, json!({ "gates": ["external-call"], "servers": { "a": ["*"] } }));
+    rule(
+        &place,
+        json!({ "gates": ["external-call"], "servers": { "a": ["*"] } }),
+    );
     let daemon = place.start(&[]);
     for only in ["b", "c"] {
         let mut bridge = Bridge::start(place.colibri_mcp(&["--only", only]));
         let refused = refusal(&mut bridge, "server/discover", json!({}));
-        assert!(refused.contains(&format!("no server \"{only}\"")), "{refused}");
+        assert!(
+            refused.contains(&format!("no server \"{only}\"")),
+            "{refused}"
+        );
         assert!(bridge.tools().is_empty());
     }
     let mut legacy = daemon.connect();
     legacy.send(r#"{"colibri":1,"narrow":[],"only":7}"#);
-    let params =
-        json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "e", "version": "1" } });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "e", "version": "1" } });
     let refused = refusal(&mut legacy, "initialize", params);
     assert!(refused.contains("no server \"\""), "{refused}");
 }
@@ -155,7 +205,8 @@ fn a_server_that_is_not_there_is_named() {
 /// The answer to a modern request over HTTP, on a connection of its own: status line and body.
 fn posted(place: &Place, path: &str, method: &str, params: &str) -> (String, Value) {
     let meta = format!("\"_meta\":{{{}}}", modern_meta());
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{meta}{params}}}}}"#);
+    let body =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{meta}{params}}}}}"#);
     let name = if method == "tools/call" {
         "Mcp-Name: pid\r\n"
     } else {
@@ -185,10 +236,17 @@ fn one_server_alone_is_to_be_had_over_http_too() {
     let tools = listed["result"]["tools"].as_array().unwrap();
     assert!(tools.iter().any(|tool| tool["name"] == "alone"), "{listed}");
     assert!(
-        tools.iter().all(|tool| !tool["name"].as_str().unwrap().contains("__")),
+        tools
+            .iter()
+            .all(|tool| !tool["name"].as_str().unwrap().contains("__")),
         "{listed}"
     );
-    let (_, called) = posted(&place, "/mcp/a", "tools/call", r#","name":"pid","arguments":{}"#);
+    let (_, called) = posted(
+        &place,
+        "/mcp/a",
+        "tools/call",
+        r#","name":"pid","arguments":{}"#,
+    );
     assert_eq!(
         text_of(&called["result"]),
         text_of(&joint.call("a__pid", json!({}))),

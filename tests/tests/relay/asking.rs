@@ -1,7 +1,8 @@
 //! What servers ask of the person's side, and what becomes of it.
 
 use colibri_tests::{
-    Client, Daemon, Era, HEADLESS, LEGACY, Place, code_of, headless_meta, text_of, wait_as_a_person, wait_for,
+    Client, Daemon, Era, HEADLESS, LEGACY, Place, code_of, headless_meta, text_of,
+    wait_as_a_person, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -39,12 +40,14 @@ fn request(id: &str, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
 }
 
-const FORM: &str =
-    r#"{"message":"Who?","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}},"x":1e400}"#;
+const FORM: &str = r#"{"message":"Who?","requestedSchema":{"type":"object","properties":{"n":{"type":"string"}}},"x":1e400}"#;
 
 /// Answers a request with this result.
 fn give(client: &mut Client, asked: &Value, result: &str) {
-    client.send(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, asked["id"]));
+    client.send(format!(
+        r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+        asked["id"]
+    ));
 }
 
 /// Has the server ask with these lines and wait for so many answers; the call's id.
@@ -54,7 +57,8 @@ fn ask(client: &mut Client, lines: &[String], wait: usize) -> u64 {
 
 /// The answers that the server got, as it says.
 fn got(answer: &Value) -> Vec<Value> {
-    serde_json::from_str(text_of(&answer["result"])).unwrap_or_else(|_| panic!("no answers: {answer}"))
+    serde_json::from_str(text_of(&answer["result"]))
+        .unwrap_or_else(|_| panic!("no answers: {answer}"))
 }
 
 #[test]
@@ -65,7 +69,11 @@ fn what_a_legacy_server_asks_goes_to_the_person_and_back_byte_for_byte() {
         let mut client = able(&daemon, LEGACY, everything());
         let lines = [
             request("\"\\u0061 b\"", "elicitation/create", FORM),
-            request("7.50", "sampling/createMessage", r#"{"messages":[],"maxTokens":9}"#),
+            request(
+                "7.50",
+                "sampling/createMessage",
+                r#"{"messages":[],"maxTokens":9}"#,
+            ),
             r#"{"jsonrpc":"2.0","id":-1,"method":"roots/list"}"#.to_owned(),
         ];
         let call = ask(&mut client, &lines, 3);
@@ -82,15 +90,26 @@ fn what_a_legacy_server_asks_goes_to_the_person_and_back_byte_for_byte() {
         assert_eq!(sample["params"]["systemPrompt"], "[fix]", "{sample}");
         let roots = client.message();
         assert_eq!(roots["method"], "roots/list");
-        assert_eq!(roots["params"], json!({ "_meta": { "org.colibri/server": "fix" } }));
+        assert_eq!(
+            roots["params"],
+            json!({ "_meta": { "org.colibri/server": "fix" } })
+        );
         // Answered in another order than asked.
-        give(&mut client, &roots, r#"{"roots":[{"uri":"file:///a"}],"y":1e400}"#);
+        give(
+            &mut client,
+            &roots,
+            r#"{"roots":[{"uri":"file:///a"}],"y":1e400}"#,
+        );
         give(
             &mut client,
             &sample,
             r#"{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
         );
-        give(&mut client, &form, r#"{"action":"accept","content":{"n":"\u0041"} }"#);
+        give(
+            &mut client,
+            &form,
+            r#"{"action":"accept","content":{"n":"\u0041"} }"#,
+        );
         let answer = client.answer(call);
         assert!(text_of(&answer["result"]).contains("1e400"), "{answer}");
         let mut told = place.received("fix", "\"result\"");
@@ -115,9 +134,15 @@ fn what_is_asked_is_recorded_before_it_goes_and_when_it_is_answered() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
     let mut client = able(&daemon, LEGACY, everything());
-    for (reply, outcome) in [("accept", "accept"), ("decline", "decline"), ("cancel", "cancel")] {
+    for (reply, outcome) in [
+        ("accept", "accept"),
+        ("decline", "decline"),
+        ("cancel", "cancel"),
+    ] {
         let call = ask(&mut client, &[request("1", "elicitation/create", FORM)], 1);
-        let line = String::from_utf8(client.read().unwrap()).unwrap().replace("1e400", "1");
+        let line = String::from_utf8(client.read().unwrap())
+            .unwrap()
+            .replace("1e400", "1");
         let form: Value = serde_json::from_str(&line).unwrap();
         let records = place.records();
         let asked = records
@@ -134,7 +159,11 @@ fn what_is_asked_is_recorded_before_it_goes_and_when_it_is_answered() {
             .rev()
             .find(|record| record.rec["event"] == "answered")
             .unwrap();
-        let entered = records.iter().rev().find(|record| record.is("enter")).unwrap();
+        let entered = records
+            .iter()
+            .rev()
+            .find(|record| record.is("enter"))
+            .unwrap();
         let details = &answered.rec["details"];
         assert_eq!(details["outcome"], outcome, "{details}");
         assert_eq!(details["call"], entered.n());
@@ -172,7 +201,12 @@ fn nobody_is_asked_what_may_not_be_asked() {
             -32601,
         ),
         // The client cannot.
-        (json!({}), json!({}), request("1", "elicitation/create", FORM), -32601),
+        (
+            json!({}),
+            json!({}),
+            request("1", "elicitation/create", FORM),
+            -32601,
+        ),
         (
             json!({}),
             json!({ "elicitation": {} }),
@@ -184,7 +218,12 @@ fn nobody_is_asked_what_may_not_be_asked() {
             -32602,
         ),
         // MCP has no such thing.
-        (json!({}), everything(), request("1", "tools/list", "{}"), -32601),
+        (
+            json!({}),
+            everything(),
+            request("1", "tools/list", "{}"),
+            -32601,
+        ),
         (
             json!({}),
             everything(),
@@ -247,7 +286,9 @@ fn a_person_who_never_answers_holds_nothing_for_ever() {
     assert_eq!(code_of(&answer), Some("TIMEOUT_TOTAL"), "{answer}");
     let taken_back = client.notification("notifications/cancelled");
     assert_eq!(taken_back["params"]["requestId"], asked["id"]);
-    let told = wait_for("the server to be told", || place.received("fix", "ASK_FAILED").pop());
+    let told = wait_for("the server to be told", || {
+        place.received("fix", "ASK_FAILED").pop()
+    });
     assert!(told.contains("\"id\":1"), "{told}");
     // Too late.
     give(&mut client, &asked, r#"{"roots":[]}"#);
@@ -266,7 +307,11 @@ fn what_is_asked_ends_with_who_asks_and_who_is_asked() {
     let back = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
     let call = ask(
         &mut client,
-        &[line.clone(), back.to_owned(), request("9", "roots/list", "{}")],
+        &[
+            line.clone(),
+            back.to_owned(),
+            request("9", "roots/list", "{}"),
+        ],
         1,
     );
     let (asked, other) = (client.message(), client.notification("roots/list"));
@@ -281,7 +326,9 @@ fn what_is_asked_ends_with_who_asks_and_who_is_asked() {
     client.answer(call);
     let told = client.notification("notifications/cancelled");
     assert_eq!(told["params"]["requestId"], asked["id"]);
-    wait_for("the server to be told", || place.received("fix", "is over").pop());
+    wait_for("the server to be told", || {
+        place.received("fix", "is over").pop()
+    });
     // The call is cancelled.
     let call = ask(&mut client, &[request("2", "roots/list", "{}")], 1);
     let asked = client.message();
@@ -332,15 +379,23 @@ fn hostile_answers_are_refused_to_the_server_and_strays_are_counted() {
             "1".to_owned(),
             "null".to_owned(),
         ] {
-            client.send(format!(r#"{{"jsonrpc":"2.0","id":{stray},"result":{{"roots":[1]}}}}"#));
+            client.send(format!(
+                r#"{{"jsonrpc":"2.0","id":{stray},"result":{{"roots":[1]}}}}"#
+            ));
         }
-        other.send(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[2]}}}}"#));
+        other.send(format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[2]}}}}"#
+        ));
         other.ask("ping", json!({}));
         client.send(format!(r#"{{"jsonrpc":"2.0","id":{id},{reply}}}"#));
         // A second time.
         give(&mut client, &asked, r#"{"roots":[3]}"#);
         let answer = client.answer(call);
-        assert_eq!(got(&answer)[0]["error"]["code"], 207, "{reply:.80} {answer}");
+        assert_eq!(
+            got(&answer)[0]["error"]["code"],
+            207,
+            "{reply:.80} {answer}"
+        );
     }
     assert!(place.received("fix", "\"roots\":[").is_empty());
     // An error of the client's is the server's to see, as it is.
@@ -403,15 +458,24 @@ fn who_is_asked_is_whose_call_it_is() {
 
 /// A form whose message is this.
 fn form_of(message: &str) -> String {
-    let params = json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
-    request(&json!(message).to_string(), "elicitation/create", &params.to_string())
+    let params =
+        json!({ "message": message, "requestedSchema": { "type": "object", "properties": {} } });
+    request(
+        &json!(message).to_string(),
+        "elicitation/create",
+        &params.to_string(),
+    )
 }
 
 /// Has the server ask a client, and the client answer; who was asked.
 fn is_asked(client: &mut Client, message: &str) {
     let call = ask(client, &[form_of(message)], 1);
     let asked = client.message();
-    assert_eq!(asked["params"]["message"], format!("[fix] {message}"), "{asked}");
+    assert_eq!(
+        asked["params"]["message"],
+        format!("[fix] {message}"),
+        "{asked}"
+    );
     give(client, &asked, r#"{"action":"decline"}"#);
     assert_eq!(got(&client.answer(call))[0]["result"]["action"], "decline");
 }
@@ -420,14 +484,18 @@ fn is_asked(client: &mut Client, message: &str) {
 fn three_legacy_clients_at_once_are_each_asked_about_their_own_calls_alone() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
-    let mut clients: Vec<Client> = (0..3).map(|_| able(&daemon, LEGACY, everything())).collect();
+    let mut clients: Vec<Client> = (0..3)
+        .map(|_| able(&daemon, LEGACY, everything()))
+        .collect();
     is_asked(&mut clients[0], "first");
     for round in 0..50 {
         let message = |number: usize, which: char| format!("{number}{which}{round}");
         let calls: Vec<[u64; 2]> = clients
             .iter_mut()
             .enumerate()
-            .map(|(number, client)| ['a', 'b'].map(|which| ask(client, &[form_of(&message(number, which))], 1)))
+            .map(|(number, client)| {
+                ['a', 'b'].map(|which| ask(client, &[form_of(&message(number, which))], 1))
+            })
             .collect();
         for (number, client) in clients.iter_mut().enumerate() {
             for _ in 0..2 {
@@ -435,7 +503,8 @@ fn three_legacy_clients_at_once_are_each_asked_about_their_own_calls_alone() {
                 let asked = client.notification("elicitation/create");
                 let text = asked["params"]["message"].as_str().unwrap();
                 assert!(
-                    text.starts_with(&format!("[fix] {number}")) && text.ends_with(&round.to_string()),
+                    text.starts_with(&format!("[fix] {number}"))
+                        && text.ends_with(&round.to_string()),
                     "{asked}"
                 );
                 give(client, &asked, r#"{"action":"decline"}"#);
@@ -448,7 +517,11 @@ fn three_legacy_clients_at_once_are_each_asked_about_their_own_calls_alone() {
         }
     }
     assert!(clients.iter().all(|client| client.others.is_empty()));
-    assert_eq!(place.started("fix").len(), 4, "a probe and a process for each");
+    assert_eq!(
+        place.started("fix").len(),
+        4,
+        "a probe and a process for each"
+    );
     daemon.stop();
 }
 
@@ -456,14 +529,20 @@ fn three_legacy_clients_at_once_are_each_asked_about_their_own_calls_alone() {
 fn a_question_that_could_be_two_clients_reaches_neither_and_later_ones_their_own() {
     let place = place(&[], json!({}));
     let mut daemon = place.start(&[]);
-    let (mut one, mut other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+    let (mut one, mut other) = (
+        able(&daemon, LEGACY, everything()),
+        able(&daemon, LEGACY, everything()),
+    );
     let waiting = one.request_tool("fix__wait", json!({ "until": "first" }));
     wait_for("the call", || place.received("fix", "\"wait\"").pop());
     let call = ask(&mut other, &[form_of("x")], 1);
     let error = got(&other.answer(call))[0]["error"].clone();
     assert_eq!(error["code"], 207, "{error}");
     assert!(
-        error["message"].as_str().unwrap().contains("which of several calls"),
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("which of several calls"),
         "{error}"
     );
     place.release("first");
@@ -484,7 +563,10 @@ fn a_question_that_could_be_two_clients_reaches_neither_and_later_ones_their_own
         drop((one, other));
         daemon.stop();
         daemon = place.start(&[]);
-        (one, other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+        (one, other) = (
+            able(&daemon, LEGACY, everything()),
+            able(&daemon, LEGACY, everything()),
+        );
     }
     daemon.stop();
 }
@@ -493,7 +575,10 @@ fn a_question_that_could_be_two_clients_reaches_neither_and_later_ones_their_own
 fn what_a_server_still_asks_about_a_call_that_is_over_reaches_nobody_else() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
-    let (mut one, mut other) = (able(&daemon, LEGACY, everything()), able(&daemon, LEGACY, everything()));
+    let (mut one, mut other) = (
+        able(&daemon, LEGACY, everything()),
+        able(&daemon, LEGACY, everything()),
+    );
     let pid = |client: &mut Client| text_of(&client.call("fix__pid", json!({}))).to_owned();
     is_asked(&mut one, "first");
     let first = pid(&mut one);
@@ -520,7 +605,9 @@ fn changed_roots_reach_the_servers_of_the_client_which_ask_for_them_again() {
         client.call("fix__pid", json!({}));
         client.send(r#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed","x":1e400}"#);
         wait_for("the server to be told", || {
-            place.received("fix", "roots/list_changed\",\"x\":1e400").pop()
+            place
+                .received("fix", "roots/list_changed\",\"x\":1e400")
+                .pop()
         });
         let mut silent = able(&daemon, LEGACY, json!({ "roots": {} }));
         silent.call("fix__pid", json!({}));
@@ -556,11 +643,14 @@ fn the_end_of_an_elicitation_by_url_is_told_to_the_client_that_was_asked() {
     let call = ask(&mut other, &[done.to_owned()], 0);
     other.answer(call);
     assert_eq!(client.read().unwrap(), done.as_bytes());
-    let complete =
-        r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e1","x":1e400}}"#;
+    let complete = r#"{"jsonrpc":"2.0","method":"notifications/elicitation/complete","params":{"elicitationId":"e1","x":1e400}}"#;
     let unknown = complete.replace("e1\"", "e2\"");
     // The other client's call says so, and the first client is told, once.
-    let call = ask(&mut other, &[unknown, complete.to_owned(), complete.to_owned()], 0);
+    let call = ask(
+        &mut other,
+        &[unknown, complete.to_owned(), complete.to_owned()],
+        0,
+    );
     other.answer(call);
     assert_eq!(client.read().unwrap(), complete.as_bytes());
     client.ask("ping", json!({}));
@@ -583,7 +673,10 @@ fn a_clients_progress_reaches_the_server_that_asked() {
         "notifications/progress",
         json!({ "progressToken": "p a", "progress": 8 }),
     );
-    client.notify("notifications/progress", json!({ "progressToken": 1, "progress": 9 }));
+    client.notify(
+        "notifications/progress",
+        json!({ "progressToken": 1, "progress": 9 }),
+    );
     client.notify(
         "notifications/progress",
         json!({ "progressToken": token, "progress": 1 }),
@@ -592,7 +685,10 @@ fn a_clients_progress_reaches_the_server_that_asked() {
     client.answer(call);
     let told = place.received("fix", "notifications/progress");
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains(r#""progressToken":"p \u0061""#), "{told:?}");
+    assert!(
+        told[0].contains(r#""progressToken":"p \u0061""#),
+        "{told:?}"
+    );
     daemon.stop();
 }
 
@@ -641,8 +737,14 @@ fn what_a_modern_server_asks_goes_to_a_legacy_client_round_after_round() {
     );
     let url = client.message();
     assert_eq!(url["params"]["message"], "[fix] Go");
-    assert_eq!(url["params"]["elicitationId"], format!("colibri-{}", url["id"]));
-    let retry = place.received("fix", "\"requestState\":\"1\"").pop().unwrap();
+    assert_eq!(
+        url["params"]["elicitationId"],
+        format!("colibri-{}", url["id"])
+    );
+    let retry = place
+        .received("fix", "\"requestState\":\"1\"")
+        .pop()
+        .unwrap();
     for answer in [
         r#""a \u0022":{"action":"accept","content":{"n":"\u0041"}}"#,
         r#""b":{"role":"assistant","model":"m","content":{"type":"text","text":"t"}}"#,
@@ -655,10 +757,13 @@ fn what_a_modern_server_asks_goes_to_a_legacy_client_round_after_round() {
     let answer = client.answer(call);
     assert_eq!(text_of(&answer["result"]), "{}", "{answer}");
     assert!(
-        place.received("fix", "\"requestState\":\"2\"")[0].contains(r#""inputResponses":{"u":{"action":"accept"}}"#)
+        place.received("fix", "\"requestState\":\"2\"")[0]
+            .contains(r#""inputResponses":{"u":{"action":"accept"}}"#)
     );
     // What the server was told that it may ask for is what the client can be asked.
-    let told: Value = serde_json::from_str(&place.received("fix", "tools/call")[0].replace("1e400", "1")).unwrap();
+    let told: Value =
+        serde_json::from_str(&place.received("fix", "tools/call")[0].replace("1e400", "1"))
+            .unwrap();
     let mut declared = everything();
     declared["roots"] = json!({});
     assert_eq!(
@@ -681,7 +786,13 @@ fn a_modern_server_that_cannot_ask_is_refused_with_a_reason() {
     let form = format!(r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#);
     let roots = r#"{"a":{"method":"roots/list"}}"#;
     for (more, capabilities, rounds, code, why) in [
-        (json!({}), json!({}), vec![&*form], "ASK_FAILED", "did not declare"),
+        (
+            json!({}),
+            json!({}),
+            vec![&*form],
+            "ASK_FAILED",
+            "did not declare",
+        ),
         (
             json!({ "may_ask": ["roots"] }),
             everything(),
@@ -703,7 +814,13 @@ fn a_modern_server_that_cannot_ask_is_refused_with_a_reason() {
             "SERVER_ANSWER_INVALID",
             "input_required",
         ),
-        (json!({}), everything(), vec!["{}"; 11], "ASK_FAILED", "10 times"),
+        (
+            json!({}),
+            everything(),
+            vec!["{}"; 11],
+            "ASK_FAILED",
+            "10 times",
+        ),
     ] {
         let place = place(MODERN, more.clone());
         let daemon = place.start(&[]);
@@ -727,7 +844,10 @@ fn a_modern_server_that_cannot_ask_is_refused_with_a_reason() {
         let both = r#"{"a":{"method":"roots/list"},"b":{"method":"roots/list"}}"#;
         let call = need(&mut client, &[both]);
         let (asked, other) = (client.message(), client.message());
-        client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
+        client.send(format!(
+            r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#,
+            asked["id"]
+        ));
         let answer = client.answer(call);
         assert_eq!(code_of(&answer), Some("ASK_FAILED"), "{reply} {answer}");
         let told = client.notification("notifications/cancelled");
@@ -754,19 +874,22 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
     let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
     // The operator is the same user as the caller here, which the file has to allow.
     let uid = nix::unistd::geteuid().to_string();
-    let rights =
-        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
+    let rights = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
     place.clients(&json!({ "users": { uid: rights } }).to_string());
     let daemon = place.start(&[]);
     let decide = |what: &str| {
         let shown = place.colibri_mcp(&["approvals"]).output().unwrap();
         let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
-        let is_id = |word: &&str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let is_id =
+            |word: &&str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         let id = shown
             .split_whitespace()
             .find(is_id)
             .unwrap_or_else(|| panic!("{shown}"));
-        let decided = place.colibri_mcp(&["approvals", what, id]).output().unwrap();
+        let decided = place
+            .colibri_mcp(&["approvals", what, id])
+            .output()
+            .unwrap();
         assert!(decided.status.success(), "{decided:?}");
     };
     let effects = || place.recorded("fix", "effect").len();
@@ -795,7 +918,10 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
         if allowed.is_some() {
             wait_as_a_person();
         }
-        client.send(format!(r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#, asked["id"]));
+        client.send(format!(
+            r#"{{"jsonrpc":"2.0","id":{},{reply}}}"#,
+            asked["id"]
+        ));
         if allowed.is_none() {
             decide("approve");
         }
@@ -820,7 +946,10 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
     }
     // Nobody is asked twice, and who goes is asked no more.
     let shown = place.colibri_mcp(&["approvals"]).output().unwrap();
-    assert!(!String::from_utf8_lossy(&shown.stdout).contains("count"), "{shown:?}");
+    assert!(
+        !String::from_utf8_lossy(&shown.stdout).contains("count"),
+        "{shown:?}"
+    );
     let before = effects();
     let call = client.request_tool("fix__count", arguments.clone());
     let asked = client.message();
@@ -839,17 +968,23 @@ fn reply_without_a_person(client: &mut Client, action: &str) -> (String, u64) {
         meta["io.modelcontextprotocol/clientInfo"] = json!({ "name": HEADLESS, "version": "1" });
         meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
     }
-    let mut params = json!({ "name": "fix__count", "arguments": { "path": "/etc" }, "_meta": meta });
+    let mut params =
+        json!({ "name": "fix__count", "arguments": { "path": "/etc" }, "_meta": meta });
     let call = client.request("tools/call", params.clone());
     if client.era == Era::Legacy {
         let asked = client.notification("elicitation/create");
         give(client, &asked, &json!({ "action": action }).to_string());
-        return (asked["params"]["message"].as_str().unwrap().to_owned(), call);
+        return (
+            asked["params"]["message"].as_str().unwrap().to_owned(),
+            call,
+        );
     }
     let asked = client.answer(call)["result"].take();
     params["requestState"] = asked["requestState"].clone();
     params["inputResponses"] = json!({ "confirm": { "action": action } });
-    let message = asked["inputRequests"]["confirm"]["params"]["message"].as_str().unwrap();
+    let message = asked["inputRequests"]["confirm"]["params"]["message"]
+        .as_str()
+        .unwrap();
     (message.to_owned(), client.request("tools/call", params))
 }
 
@@ -857,14 +992,15 @@ fn reply_without_a_person(client: &mut Client, action: &str) -> (String, u64) {
 fn what_a_headless_client_replies_leaves_its_call_to_an_operator() {
     let place = place(&[], json!({ "tools": { "confirm": ["count"] } }));
     let uid = nix::unistd::geteuid().to_string();
-    let rights =
-        json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
+    let rights = json!({ "gates": ["external-call"], "servers": { "*": ["*"] }, "operator": true, "self_approve": true });
     place.clients(&json!({ "users": { uid: rights } }).to_string());
     let daemon = place.start(&[]);
     let replies = || {
         let records = place.records().into_iter();
         let answered = records.filter(|record| record.rec["event"] == "answered");
-        answered.map(|record| record.rec["details"].clone()).collect::<Vec<_>>()
+        answered
+            .map(|record| record.rec["details"].clone())
+            .collect::<Vec<_>>()
     };
     let mut operator = daemon.modern();
     let mut count = 0;
@@ -887,7 +1023,8 @@ fn what_a_headless_client_replies_leaves_its_call_to_an_operator() {
                 (&json!(action), &json!("program")),
                 "{reply}"
             );
-            let waiting = operator.ask("colibri/approvals", json!({}))["result"]["approvals"].take();
+            let waiting =
+                operator.ask("colibri/approvals", json!({}))["result"]["approvals"].take();
             assert_eq!(
                 (&waiting[0]["server"], &waiting[0]["tool"]),
                 (&json!("fix"), &json!("count")),
@@ -895,7 +1032,10 @@ fn what_a_headless_client_replies_leaves_its_call_to_an_operator() {
             );
             assert_eq!(place.recorded("fix", "effect").len(), before, "{action}");
             let id = waiting[0]["id"].as_str().unwrap();
-            let decided = place.colibri_mcp(&["approvals", command, id]).output().unwrap();
+            let decided = place
+                .colibri_mcp(&["approvals", command, id])
+                .output()
+                .unwrap();
             assert!(decided.status.success(), "{decided:?}");
             let answer = client.answer(call);
             let is_allowed = command == "approve";
@@ -956,7 +1096,8 @@ fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_anothe
     for round in 1..=2 {
         one.call_in(&session, round, "fix__say", lines.clone());
         assert!(one.response().is_stream());
-        let asked = std::iter::from_fn(|| one.event()).find(|event| event.message["method"] == "roots/list");
+        let asked = std::iter::from_fn(|| one.event())
+            .find(|event| event.message["method"] == "roots/list");
         let asked = asked.expect("a request").message;
         let answer = |what: &str| {
             format!(
@@ -972,7 +1113,10 @@ fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_anothe
             other.in_session(&session, &answer(""));
             assert_eq!(other.response().status, 202);
             let events = one.events();
-            assert!(events[0].message.to_string().contains("roots"), "{events:?}");
+            assert!(
+                events[0].message.to_string().contains("roots"),
+                "{events:?}"
+            );
         } else {
             // The session's end ends what it is asked.
             other.send(&colibri_tests::http::request(
@@ -982,7 +1126,10 @@ fn over_http_a_request_comes_on_the_stream_of_its_call_and_is_answered_by_anothe
             ));
             other.response();
             wait_for("the server to be told or ended", || {
-                let ended = place.record("fix").into_iter().any(|(_, kind, _)| kind == "eof");
+                let ended = place
+                    .record("fix")
+                    .into_iter()
+                    .any(|(_, kind, _)| kind == "eof");
                 ended.then_some(())
             });
         }
@@ -1027,7 +1174,9 @@ fn a_person_is_asked_no_more_than_clients_json_lets_servers() {
     let mut client = able(&daemon, LEGACY, everything());
     let call = need(
         &mut client,
-        &[&format!(r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#)],
+        &[&format!(
+            r#"{{"a":{{"method":"elicitation/create","params":{FORM}}}}}"#
+        )],
     );
     let answer = client.answer(call);
     assert_eq!(code_of(&answer), Some("POLICY_DENIED"), "{answer}");

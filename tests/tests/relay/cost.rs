@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 /// What `colibri_status` says of the one who asks, and the mode in force.
 fn spending(client: &mut Client) -> (Value, String) {
     let mut status = client.call("colibri_status", json!({}))["structuredContent"].take();
-    let mode = status["cost_mode"].as_str().unwrap_or_else(|| panic!("{status}"));
+    let mode = status["cost_mode"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{status}"));
     let mode = mode.to_owned();
     (status["spending"].take(), mode)
 }
@@ -31,7 +33,9 @@ fn set(client: &mut Client, mode: &str) -> Value {
 
 fn store(place: &Place) -> rusqlite::Connection {
     let store = rusqlite::Connection::open(place.path("state/colibri.db")).unwrap();
-    store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    store
+        .busy_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
     store
 }
 
@@ -52,23 +56,36 @@ fn what_a_person_set_and_spent_outlasts_the_daemon_and_a_day_does_not() {
         (&said["acts"], &said["left_bytes"], mode.as_str()),
         (&json!(false), &Value::Null, "smart")
     );
-    assert_eq!(set(&mut client, "fast")["structuredContent"]["mode"], "fast");
+    assert_eq!(
+        set(&mut client, "fast")["structuredContent"]["mode"],
+        "fast"
+    );
     assert!(!comes_whole(&mut client, 4_001) && comes_whole(&mut client, 3_000));
     let before = spent(&mut client);
     daemon.stop();
 
     // What the daemon's configuration says for all is farther away than what the person said.
-    let mut daemon = place.start_in(&[("COLIBRI_COST_MODE", "max")], &["--write", "--external-call"]);
+    let mut daemon = place.start_in(
+        &[("COLIBRI_COST_MODE", "max")],
+        &["--write", "--external-call"],
+    );
     let mut client = daemon.legacy(LEGACY);
     let (said, mode) = spending(&mut client);
     assert_eq!((&said["set_by"], mode.as_str()), (&json!("user"), "fast"));
     assert!(said["spent_bytes"].as_u64().unwrap() >= before, "{said}");
-    assert_eq!(set(&mut client, "default")["structuredContent"]["mode"], "max");
+    assert_eq!(
+        set(&mut client, "default")["structuredContent"]["mode"],
+        "max"
+    );
     assert!(comes_whole(&mut client, 300_000));
-    assert_eq!(set(&mut client, "fast")["structuredContent"]["mode"], "fast");
+    assert_eq!(
+        set(&mut client, "fast")["structuredContent"]["mode"],
+        "fast"
+    );
     // It is kept while the daemon runs, too.
     let kept = || {
-        let kept = store(&place).query_row("SELECT bytes FROM cost", [], |row| row.get::<_, i64>(0));
+        let kept =
+            store(&place).query_row("SELECT bytes FROM cost", [], |row| row.get::<_, i64>(0));
         kept.unwrap().unsigned_abs()
     };
     wait_for("what was spent on the disk", || {
@@ -100,15 +117,27 @@ fn what_a_person_set_and_spent_outlasts_the_daemon_and_a_day_does_not() {
         assert!(text_of(&refused).contains(part), "{refused}");
     }
     let found = client.call("colibri_find_tools", json!({ "query": "count" }));
-    assert!(found["isError"].is_null(), "what costs nothing is not locked: {found}");
-    let by_hand = place.colibri_mcp(&["call", "fix", "count"]).output().unwrap();
+    assert!(
+        found["isError"].is_null(),
+        "what costs nothing is not locked: {found}"
+    );
+    let by_hand = place
+        .colibri_mcp(&["call", "fix", "count"])
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&[by_hand.stdout, by_hand.stderr].concat()).into_owned();
-    assert!(!by_hand.status.success() && text.contains("BUDGET_SPENT"), "{text}");
+    assert!(
+        !by_hand.status.success() && text.contains("BUDGET_SPENT"),
+        "{text}"
+    );
     let shown = place.colibri_mcp(&["status"]).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("nothing left"), "{shown}");
     // It says itself what to do, and that helps.
-    assert_eq!(set(&mut client, "smart")["structuredContent"]["mode"], "smart");
+    assert_eq!(
+        set(&mut client, "smart")["structuredContent"]["mode"],
+        "smart"
+    );
     assert_eq!(text_of(&client.call("fix__count", json!({}))), "counted");
     // A mode that is chosen acts on what comes after.
     assert_eq!(set(&mut client, "fast")["isError"], Value::Null);
@@ -118,7 +147,9 @@ fn what_a_person_set_and_spent_outlasts_the_daemon_and_a_day_does_not() {
     let mut client = daemon.legacy(LEGACY);
     assert_eq!(text_of(&client.call("fix__count", json!({}))), "counted");
     daemon.stop();
-    store(&place).execute("UPDATE cost SET day = day - 1", []).unwrap();
+    store(&place)
+        .execute("UPDATE cost SET day = day - 1", [])
+        .unwrap();
 
     let daemon = place.start(&["--write"]);
     let mut client = daemon.legacy(LEGACY);
@@ -142,7 +173,10 @@ fn to_take_a_mode_back_locks_nobody_out_and_a_definition_is_read_on_a_spent_day(
     let whole = client.call("fix__t", json!({}));
     assert_eq!(text_of(&whole).len(), 600_000);
     let told = set(&mut client, "default");
-    assert!(text_of(&told).contains("before the mode was chosen at"), "{told}");
+    assert!(
+        text_of(&told).contains("before the mode was chosen at"),
+        "{told}"
+    );
     let (said, mode) = spending(&mut client);
     let (spent, before) = (&said["spent_bytes"], &said["before_bytes"]);
     assert!(
@@ -150,12 +184,18 @@ fn to_take_a_mode_back_locks_nobody_out_and_a_definition_is_read_on_a_spent_day(
         "{said}"
     );
     assert!(said["left_bytes"].as_u64() > Some(490_000), "{said}");
-    assert_eq!(code_of(&client.call("fix__t", json!({}))), None, "not locked");
+    assert_eq!(
+        code_of(&client.call("fix__t", json!({}))),
+        None,
+        "not locked"
+    );
     let shown = place.colibri_mcp(&["status"]).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let words: Vec<_> = shown.split_whitespace().collect();
     assert!(
-        words.join(" ").contains("of them before the mode was chosen at"),
+        words
+            .join(" ")
+            .contains("of them before the mode was chosen at"),
         "{shown}"
     );
     daemon.stop();
@@ -172,7 +212,10 @@ fn to_take_a_mode_back_locks_nobody_out_and_a_definition_is_read_on_a_spent_day(
     store(&place).execute(spend_all, []).unwrap();
     let daemon = place.start(&["--write", "--cost-mode", "fast"]);
     let mut client = daemon.legacy(LEGACY);
-    assert_eq!(code_of(&client.call("fix__t", json!({}))), Some("BUDGET_SPENT"));
+    assert_eq!(
+        code_of(&client.call("fix__t", json!({}))),
+        Some("BUDGET_SPENT")
+    );
     let schema = client.call("colibri_tool_schema", json!({ "tool": "fix__t" }));
     assert!(text_of(&schema).contains(&"d".repeat(6_000)), "{schema}");
     daemon.stop();
@@ -195,7 +238,13 @@ fn two_people_have_a_day_each_and_a_reload_changes_both() {
     let daemon = place.start(&["--write"]);
     let mut person = daemon.legacy(LEGACY);
     let theirs = |bytes: usize| {
-        let mut call = place.stranger(&["call", "fix", "huge", "--args", &json!({ "bytes": bytes }).to_string()]);
+        let mut call = place.stranger(&[
+            "call",
+            "fix",
+            "huge",
+            "--args",
+            &json!({ "bytes": bytes }).to_string(),
+        ]);
         let output = call.output().unwrap();
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         let refused = text.contains("All of it is kept");
@@ -207,18 +256,26 @@ fn two_people_have_a_day_each_and_a_reload_changes_both() {
     let refused = raise.output().unwrap();
     let text = String::from_utf8_lossy(&[refused.stdout, refused.stderr].concat()).into_owned();
     assert!(
-        !refused.status.success() && text.contains("POLICY_DENIED") && text.contains("cost mode fast"),
+        !refused.status.success()
+            && text.contains("POLICY_DENIED")
+            && text.contains("cost mode fast"),
         "{text}"
     );
     if stranger() != own {
-        assert!(comes_whole(&mut person, 100_000), "another's mode is none of theirs");
+        assert!(
+            comes_whole(&mut person, 100_000),
+            "another's mode is none of theirs"
+        );
     }
     let top = place
         .colibri_mcp(&["glasspane", "--servers", "--once"])
         .output()
         .unwrap();
     let top = String::from_utf8_lossy(&top.stdout).into_owned();
-    assert!(top.contains("SPENT") && top.contains("left of cost mode fast"), "{top}");
+    assert!(
+        top.contains("SPENT") && top.contains("left of cost mode fast"),
+        "{top}"
+    );
 
     policy(json!({ "mode": "smart" }));
     daemon.reload();
@@ -230,7 +287,10 @@ fn two_people_have_a_day_each_and_a_reload_changes_both() {
         !status.status.success() && text.contains("must be fast, smart or max"),
         "{text}"
     );
-    assert!(theirs(5_000) && !theirs(17_000), "a bad file changes nothing");
+    assert!(
+        theirs(5_000) && !theirs(17_000),
+        "a bad file changes nothing"
+    );
     daemon.stop();
 }
 
@@ -256,7 +316,10 @@ fn an_agent_has_its_persons_mode_and_sets_none() {
     let daemon = place.start(&["--write"]);
     let (mut agent, mut person) = (spawn(&place, &daemon), daemon.legacy(LEGACY));
     assert!(comes_whole(&mut agent, 10_000) && !comes_whole(&mut agent, 17_000));
-    assert!(comes_whole(&mut person, 17_000), "of the person nothing is held back");
+    assert!(
+        comes_whole(&mut person, 17_000),
+        "of the person nothing is held back"
+    );
     let before = spent(&mut person);
     let refused = agent.ask(
         "tools/call",
@@ -278,7 +341,10 @@ fn an_agent_has_its_persons_mode_and_sets_none() {
         code_of(&last) != Some("BUDGET_SPENT")
     });
     let answered = answered.count();
-    assert!((100..=130).contains(&answered), "{answered} of 4 kB in 500 kB: {last}");
+    assert!(
+        (100..=130).contains(&answered),
+        "{answered} of 4 kB in 500 kB: {last}"
+    );
     assert!(text_of(&last).contains("colibri_finish_task"), "{last}");
     assert!(
         comes_whole(&mut spawn(&place, &daemon), 3_000),

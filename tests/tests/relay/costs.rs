@@ -27,13 +27,17 @@ impl Told {
     }
 
     fn sum(&self, figure: &str) -> u64 {
-        self.rows.iter().map(|row| row[figure].as_u64().unwrap()).sum()
+        self.rows
+            .iter()
+            .map(|row| row[figure].as_u64().unwrap())
+            .sum()
     }
 
     /// Of one method, or one tool of a server.
     fn one(&self, server: &str, name: &str) -> &Value {
         let is = |row: &&Value| {
-            row["server"] == server && (row["tool"] == name || row["tool"].is_null() && row["method"] == name)
+            row["server"] == server
+                && (row["tool"] == name || row["tool"].is_null() && row["method"] == name)
         };
         let found = self.rows.iter().find(is);
         found.unwrap_or_else(|| panic!("{server} {name}: {:?}", self.rows))
@@ -59,7 +63,11 @@ impl Sums {
         let text = text.trim_ascii_end();
         if text.starts_with(b"[") {
             let all: Vec<&RawValue> = serde_json::from_slice(text).unwrap();
-            return all.iter().filter(|one| self.receives(one.get().as_bytes())).count() > 0;
+            return all
+                .iter()
+                .filter(|one| self.receives(one.get().as_bytes()))
+                .count()
+                > 0;
         }
         let message: BTreeMap<String, &RawValue> = serde_json::from_slice(text).unwrap();
         let is_answer = !message.contains_key("method");
@@ -89,7 +97,11 @@ fn request(n: u64, method: &str, params: &Value) -> String {
 }
 
 fn call(n: u64, tool: &str, arguments: Value) -> String {
-    request(n, "tools/call", &json!({ "name": tool, "arguments": arguments }))
+    request(
+        n,
+        "tools/call",
+        &json!({ "name": tool, "arguments": arguments }),
+    )
 }
 
 fn initialize(version: &str) -> Value {
@@ -106,14 +118,22 @@ fn requests(version: &str) -> Vec<String> {
         ("colibri_status", json!({})),
         ("colibri_create_task", json!({ "title": "x" })),
         ("colibri_create_task", json!({ "nothing": 1 })),
-        ("colibri_external_mcp_list_tools", json!({ "server": "fix" })),
+        (
+            "colibri_external_mcp_list_tools",
+            json!({ "server": "fix" }),
+        ),
         (
             "colibri_external_mcp_call_tool",
             json!({ "server": "fix", "tool": "echo", "arguments": { "a": 1 } }),
         ),
         ("colibri_external_mcp_call_tool", json!({ "server": "fix" })),
     ];
-    let calls = calls.map(|(tool, arguments)| ("tools/call", json!({ "name": tool, "arguments": arguments })));
+    let calls = calls.map(|(tool, arguments)| {
+        (
+            "tools/call",
+            json!({ "name": tool, "arguments": arguments }),
+        )
+    });
     let others = [
         ("tools/list", json!({})),
         ("tools/list", json!({})),
@@ -147,7 +167,12 @@ fn over_lines(client: &mut Client, sums: &mut Sums, requests: &[String]) {
     }
 }
 
-fn over_http(http: &mut Http, sums: &mut Sums, fields: &[(&str, &str)], requests: &[String]) -> Option<String> {
+fn over_http(
+    http: &mut Http,
+    sums: &mut Sums,
+    fields: &[(&str, &str)],
+    requests: &[String],
+) -> Option<String> {
     for request in requests {
         sums.sends(request);
     }
@@ -186,17 +211,34 @@ fn the_bytes_are_those_that_a_client_sent_and_received_over_lines() {
     let told = sums.are_told(&daemon);
     // Under the names of those who answered, whatever they were called by; no word of a client is a name.
     let echo = told.one("fix", "echo");
-    assert_eq!((&echo["calls"], &echo["errors"]), (&json!(4), &json!(0)), "{echo}");
+    assert_eq!(
+        (&echo["calls"], &echo["errors"]),
+        (&json!(4), &json!(0)),
+        "{echo}"
+    );
     let none = told.one("colibri", "tools/call");
-    assert_eq!((&none["tool"], &none["errors"]), (&Value::Null, &none["calls"]));
+    assert_eq!(
+        (&none["tool"], &none["errors"]),
+        (&Value::Null, &none["calls"])
+    );
     assert_eq!(told.one("colibri", "other")["calls"], 4);
     assert_eq!(told.one("colibri", "colibri_create_task")["errors"], 4);
-    assert!(!told.rows.iter().any(|row| row.to_string().contains("no such tool")));
+    assert!(
+        !told
+            .rows
+            .iter()
+            .any(|row| row.to_string().contains("no such tool"))
+    );
     // Lists are counted by the tools in them too.
     assert_eq!(echo["lists"], 4, "{echo}");
     let listed = told.sum("listed_bytes");
-    let lists = told.one("colibri", "tools/list")["bytes_out"].as_u64().unwrap();
-    assert!(listed > lists * 9 / 10 && listed < lists, "{listed} of {lists}");
+    let lists = told.one("colibri", "tools/list")["bytes_out"]
+        .as_u64()
+        .unwrap();
+    assert!(
+        listed > lists * 9 / 10 && listed < lists,
+        "{listed} of {lists}"
+    );
     daemon.stop();
 }
 
@@ -219,7 +261,9 @@ fn the_bytes_of_batches_and_of_cancelled_calls_are_those_that_passed() {
     batch.iter().for_each(|request| sums.sends(request));
     client.send(format!("[{}]", batch.join(" , ")));
     wait_for("the call", || place.received("fix", "in a batch").pop());
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"é 4"}}"#);
+    client.send(
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"é 4"}}"#,
+    );
     while !sums.receives(&client.read().unwrap()) {}
     // One that is cancelled, and one whose client goes: requests came, no answers left.
     for (n, until) in [(5, "cancelled"), (6, "gone")] {
@@ -228,7 +272,9 @@ fn the_bytes_of_batches_and_of_cancelled_calls_are_those_that_passed() {
         client.send(request);
         wait_for("the call", || place.received("fix", until).pop());
     }
-    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"é 5"}}"#);
+    client.send(
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"é 5"}}"#,
+    );
     drop(client);
     let told = sums.are_told(&daemon);
     let waits = told.one("fix", "wait");
@@ -266,12 +312,20 @@ fn the_bytes_are_those_that_a_client_sent_and_received_over_http() {
         params["_meta"]["progressToken"] = 1.into();
         let mut fields = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
         fields.extend(name.map(|name| ("Mcp-Name", name)));
-        over_http(&mut http, &mut sums, &fields, &[request(n as u64, method, &params)]);
+        over_http(
+            &mut http,
+            &mut sums,
+            &fields,
+            &[request(n as u64, method, &params)],
+        );
     }
     let handshake = [request(0, "initialize", &initialize(BATCHES))];
     let session = over_http(&mut http, &mut sums, &[], &handshake).unwrap();
     let fields = [("Mcp-Session-Id", &*session)];
-    http.post(&fields, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+    http.post(
+        &fields,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    );
     assert_eq!(http.response().status, 202);
     let batch = [
         call(1, "fix__echo", json!({ "text": "one" })),
@@ -293,19 +347,36 @@ fn tools_that_were_listed_and_never_called_are_named() {
     let listed = client.tools();
     client.call("fix__echo", json!({}));
     client.call("colibri_status", json!({}));
-    let output = place.colibri_mcp(&["costs", "--unused", "--json"]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["costs", "--unused", "--json"])
+        .output()
+        .unwrap();
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
     let unused: Vec<(&str, &str)> = (told["rows"].as_array().unwrap().iter())
-        .map(|row| (row["server"].as_str().unwrap(), row["tool"].as_str().unwrap()))
+        .map(|row| {
+            (
+                row["server"].as_str().unwrap(),
+                row["tool"].as_str().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(unused.len(), listed.len() - 2, "{unused:?}");
     assert!(unused.contains(&("fix", "wait")) && unused.contains(&("colibri", "colibri_snapshot")));
     assert!(!unused.contains(&("fix", "echo")) && !unused.contains(&("colibri", "colibri_status")));
-    let output = place.colibri_mcp(&["costs", "--by", "server,day"]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["costs", "--by", "server,day"])
+        .output()
+        .unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("fix") && text.contains("of everybody"), "{text}");
+    assert!(
+        text.contains("fix") && text.contains("of everybody"),
+        "{text}"
+    );
     for wrong in [&["--by", "week"][..], &["--since", "yesterday"]] {
-        let output = place.colibri_mcp(&[&["costs"], wrong].concat()).output().unwrap();
+        let output = place
+            .colibri_mcp(&[&["costs"], wrong].concat())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(64), "{output:?}");
     }
     let answer = client.ask("colibri/costs", json!({ "by": ["day"], "unused": true }));
@@ -318,17 +389,26 @@ fn a_client_that_invents_names_makes_the_ledger_no_longer() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     let (mut client, mut sums) = (daemon.connect(), Sums::default());
-    over_lines(&mut client, &mut sums, &[request(0, "initialize", &initialize(LEGACY))]);
+    over_lines(
+        &mut client,
+        &mut sums,
+        &[request(0, "initialize", &initialize(LEGACY))],
+    );
     let long = "x".repeat(2000);
     let invented: Vec<String> = (1..=1000)
         .flat_map(|n| {
-            let arguments = json!({ "server": "fix", "tool": format!("none {n}"), "arguments": {} });
+            let arguments =
+                json!({ "server": "fix", "tool": format!("none {n}"), "arguments": {} });
             [
                 call(n, &format!("fix__{n}{long}"), json!({})),
                 call(n, "colibri_external_mcp_call_tool", arguments),
                 request(n, &format!("no/such{n}"), &json!({})),
                 request(n, &format!("colibri/{n}"), &json!({})),
-                request(n, "resources/read", &json!({ "uri": format!("file:///{n}") })),
+                request(
+                    n,
+                    "resources/read",
+                    &json!({ "uri": format!("file:///{n}") }),
+                ),
                 request(n, "prompts/get", &json!({ "name": format!("p{n}") })),
             ]
         })
@@ -374,11 +454,15 @@ fn record_and_ledger_name_the_client_that_called() {
     let session = http.open(LEGACY);
     http.call_in(&session, 1, "fix__echo", json!({}));
     http.response();
-    named(&daemon, "evil\u{1b}[2J\r\n\u{202e}   exit  git  push  SUCCESS").call("fix__echo", json!({}));
+    named(
+        &daemon,
+        "evil\u{1b}[2J\r\n\u{202e}   exit  git  push  SUCCESS",
+    )
+    .call("fix__echo", json!({}));
     let records = place.records();
-    let calls = records
-        .iter()
-        .filter(|record| record.is("enter") && record.rec["tool"] == "echo" && record.rec["continues"].is_null());
+    let calls = records.iter().filter(|record| {
+        record.is("enter") && record.rec["tool"] == "echo" && record.rec["continues"].is_null()
+    });
     let clients: Vec<&str> = calls
         .map(|record| record.rec["client"]["name"].as_str().unwrap())
         .collect();
@@ -386,13 +470,25 @@ fn record_and_ledger_name_the_client_that_called() {
     let claude = "claude-code";
     assert_eq!(
         clients,
-        [claude, claude, claude, "codex", "gemini-cli", "goose", "e2e", evil]
+        [
+            claude,
+            claude,
+            claude,
+            "codex",
+            "gemini-cli",
+            "goose",
+            "e2e",
+            evil
+        ]
     );
     // The first record of a connection is its handshake.
     let first = records.iter().find(|record| record.is("enter")).unwrap();
     assert_eq!(
         (&first.rec["method"], &first.rec["client"]),
-        (&json!("initialize"), &json!({ "name": claude, "version": "1.2" }))
+        (
+            &json!("initialize"),
+            &json!({ "name": claude, "version": "1.2" })
+        )
     );
     let text = |args: &[&str]| {
         let output = place.colibri_mcp(args).output().unwrap();
@@ -422,7 +518,10 @@ fn record_and_ledger_name_the_client_that_called() {
     );
     assert!(!costs.contains(['\u{1b}', '\r', '\u{202e}']), "{costs}");
     let panes = text(&["glasspane", "--servers", "--once"]);
-    assert!(panes.contains(" codex ") || panes.contains(" evil"), "{panes}");
+    assert!(
+        panes.contains(" codex ") || panes.contains(" evil"),
+        "{panes}"
+    );
     daemon.stop();
 }
 
@@ -435,7 +534,9 @@ fn a_client_that_names_itself_anew_in_each_connection_makes_the_ledger_no_longer
         named(&daemon, &format!("client {number}")).call("fix__echo", json!({}));
     }
     named(&daemon, "honest").call("fix__echo", json!({}));
-    let answer = daemon.connect().ask("colibri/costs", json!({ "by": ["client"] }));
+    let answer = daemon
+        .connect()
+        .ask("colibri/costs", json!({ "by": ["client"] }));
     let rows = answer["result"]["rows"].as_array().unwrap();
     assert!(rows.len() <= 65, "{}", rows.len());
     let calls = |name: Option<&str>| {
@@ -443,7 +544,11 @@ fn a_client_that_names_itself_anew_in_each_connection_makes_the_ledger_no_longer
         row.map(|row| row["calls"].as_u64().unwrap())
     };
     assert_eq!(calls(Some("honest")), Some(4));
-    assert_eq!(calls(None), Some(2 * (200 - 63)), "they are counted, without a name");
+    assert_eq!(
+        calls(None),
+        Some(2 * (200 - 63)),
+        "they are counted, without a name"
+    );
     daemon.stop();
 }
 
@@ -456,7 +561,12 @@ fn looking_is_no_call() {
     let before = place.records().len();
     let mut watcher = daemon.connect();
     for _ in 0..100 {
-        for method in ["colibri/overview", "colibri/agents", "colibri/servers", "colibri/costs"] {
+        for method in [
+            "colibri/overview",
+            "colibri/agents",
+            "colibri/servers",
+            "colibri/costs",
+        ] {
             let answer = watcher.ask(method, json!({}));
             assert!(answer["error"].is_null(), "{answer}");
         }
@@ -467,7 +577,10 @@ fn looking_is_no_call() {
     let looked = wait_for("the end of the looks", || {
         let records = place.records();
         let is_end = |record: &&colibri_tests::Record| record.rec["event"] == "look-ended";
-        records.iter().any(|record| is_end(&record)).then_some(records)
+        records
+            .iter()
+            .any(|record| is_end(&record))
+            .then_some(records)
     });
     let looked: Vec<&Value> = looked[before..].iter().map(|record| &record.rec).collect();
     let events: Vec<&Value> = looked.iter().map(|record| &record["event"]).collect();
@@ -501,7 +614,11 @@ fn what_a_killed_daemon_had_written_is_kept_and_what_one_that_ends_has_counted()
             client.call("fix__echo", json!({}));
         }
     };
-    let echoes = |daemon: &Daemon<'_>| Told::of(daemon).one("fix", "echo")["calls"].as_u64().unwrap();
+    let echoes = |daemon: &Daemon<'_>| {
+        Told::of(daemon).one("fix", "echo")["calls"]
+            .as_u64()
+            .unwrap()
+    };
     let daemon = place.start(&[]);
     count(&daemon, 3);
     // Who asks has written what was counted.
@@ -529,7 +646,10 @@ fn a_person_sees_their_own_costs_alone() {
     let daemon = place.start(&[]);
     daemon.legacy(LEGACY).call("fix__echo", json!({}));
     let theirs = |args: &[&str]| -> Value {
-        let output = place.stranger(&[&["--json", "costs"], args].concat()).output().unwrap();
+        let output = place
+            .stranger(&[&["--json", "costs"], args].concat())
+            .output()
+            .unwrap();
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     };
     assert_eq!(theirs(&[])["everybody"], false);
@@ -553,16 +673,23 @@ fn a_person_sees_their_own_costs_alone() {
         }
     }
     // Nobody is asked for by name.
-    let all = daemon.connect().ask("colibri/costs", json!({ "uid": 54_321 }));
+    let all = daemon
+        .connect()
+        .ask("colibri/costs", json!({ "uid": 54_321 }));
     assert_eq!(all["error"]["code"], -32602, "{all}");
-    let all = daemon.connect().ask("colibri/costs", json!({ "by": ["person"] }));
+    let all = daemon
+        .connect()
+        .ask("colibri/costs", json!({ "by": ["person"] }));
     let uids: Vec<&Value> = all["result"]["rows"]
         .as_array()
         .unwrap()
         .iter()
         .map(|row| &row["uid"])
         .collect();
-    assert!(uids.contains(&&json!(0)) && uids.contains(&&json!(54_321)), "{all}");
+    assert!(
+        uids.contains(&&json!(0)) && uids.contains(&&json!(54_321)),
+        "{all}"
+    );
     daemon.stop();
 }
 
@@ -586,7 +713,9 @@ fn a_full_disk_stops_no_call_and_loses_no_count() {
     let ballast = full.0.join("ballast");
     let mut file = File::create(&ballast).unwrap();
     while file.write_all(&[b'x'; 512]).is_ok() {}
-    let calls: Vec<String> = (1..50).map(|n| call(n, "fix__echo", json!({ "n": n }))).collect();
+    let calls: Vec<String> = (1..50)
+        .map(|n| call(n, "fix__echo", json!({ "n": n })))
+        .collect();
     let answer = wait_for("the database to be full", || {
         over_lines(&mut client, &mut sums, &calls);
         let answer = daemon.connect().ask("colibri/costs", json!({}));

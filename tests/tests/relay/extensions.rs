@@ -11,7 +11,11 @@ const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 /// A modern fixture `fix` whose tool `frame` answers case `task` with a task, and that knows one task, `own-1`.
 fn place(more: Value) -> Place {
     let place = Place::of_fixture(&["--speak", MODERN], more);
-    fs::write(place.path("fix.extensions"), json!({ EXTENSION: {} }).to_string()).unwrap();
+    fs::write(
+        place.path("fix.extensions"),
+        json!({ EXTENSION: {} }).to_string(),
+    )
+    .unwrap();
     task(&place, r#""ttlMs":600000"#);
     told(&place, "working", "");
     place.frame(
@@ -36,7 +40,9 @@ fn task(place: &Place, ttl: &str) {
 
 /// How the server tells of the task from now on.
 fn told(place: &Place, status: &str, more: &str) {
-    let result = format!(r#"{{"resultType":"complete","taskId":"own-1","status":"{status}","ttlMs":600000{more}}}"#);
+    let result = format!(
+        r#"{{"resultType":"complete","taskId":"own-1","status":"{status}","ttlMs":600000{more}}}"#
+    );
     place.frame(
         "tasks-get",
         format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#).as_bytes(),
@@ -103,11 +109,17 @@ fn a_task_is_asked_for_updated_and_cancelled_under_an_id_of_ours() {
         "{got}"
     );
     let update = json!({ "_meta": declared(), "taskId": id, "inputResponses": { "taskId": { "action": "accept" } } });
-    assert_eq!(client.ask("tasks/update", update)["result"]["resultType"], "complete");
+    assert_eq!(
+        client.ask("tasks/update", update)["result"]["resultType"],
+        "complete"
+    );
     let line = place.received("fix", "tasks/update").pop().unwrap();
     let params = &serde_json::from_str::<Value>(&line).unwrap()["params"];
     assert_eq!(
-        (&params["taskId"], &params["inputResponses"]["taskId"]["action"]),
+        (
+            &params["taskId"],
+            &params["inputResponses"]["taskId"]["action"]
+        ),
         (&json!("own-1"), &json!("accept"))
     );
     assert_eq!(
@@ -133,7 +145,10 @@ fn an_id_that_was_not_given_is_refused_and_nothing_is_sent() {
         let refused = about(&mut client, "tasks/get", id);
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
         assert!(
-            refused["error"]["message"].as_str().unwrap().contains("no such task"),
+            refused["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("no such task"),
             "{refused}"
         );
     }
@@ -161,15 +176,28 @@ fn a_task_survives_its_client_and_keeps_its_process() {
     let daemon = place.start(&[]);
     let id = {
         let mut client = modern(&daemon);
-        begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned()
+        begin(&mut client)["result"]["taskId"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     // That it is still the same process is what counts.
     daemon.outlast_brief();
     let mut client = daemon.modern();
-    assert_eq!(about(&mut client, "tasks/get", &id)["result"]["status"], "working");
+    assert_eq!(
+        about(&mut client, "tasks/get", &id)["result"]["status"],
+        "working"
+    );
     assert_eq!(place.started("fix").len(), 1);
-    told(&place, "failed", r#","error":{"code":-32603,"message":"no"}"#);
-    assert_eq!(about(&mut client, "tasks/get", &id)["result"]["error"]["message"], "no");
+    told(
+        &place,
+        "failed",
+        r#","error":{"code":-32603,"message":"no"}"#,
+    );
+    assert_eq!(
+        about(&mut client, "tasks/get", &id)["result"]["error"]["message"],
+        "no"
+    );
     // It is over, so its process may be idle.
     wait_for("the process to end", || {
         place
@@ -180,7 +208,10 @@ fn a_task_survives_its_client_and_keeps_its_process() {
     });
     let lost = about(&mut client, "tasks/get", &id);
     assert_eq!(lost["error"]["code"], -32602, "{lost}");
-    assert!(lost["error"]["message"].as_str().unwrap().contains("lost"), "{lost}");
+    assert!(
+        lost["error"]["message"].as_str().unwrap().contains("lost"),
+        "{lost}"
+    );
 }
 
 #[test]
@@ -188,12 +219,18 @@ fn a_task_stays_with_its_process_when_its_servers_entry_changes() {
     let place = place(json!({}));
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
-    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let id = begin(&mut client)["result"]["taskId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let entry = place.fixture("fix", &["--speak", MODERN], json!({ "timeout_ms": 20_000 }));
     place.registry(&json!({ "fix": entry }));
     daemon.reload();
     // A call goes to a process of the new entry.
-    let called = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+    let called = client.ask(
+        "tools/call",
+        json!({ "name": "fix__echo", "arguments": {} }),
+    );
     assert!(called["result"].is_object(), "{called}");
     assert_eq!(place.started("fix").len(), 2);
     let got = about(&mut client, "tasks/get", &id);
@@ -206,7 +243,11 @@ fn a_task_nobody_asked_for_is_refused_and_cancelled() {
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
     let refused = client.call("fix__frame", json!({ "case": "task" }));
-    assert_eq!(code_of(&refused), Some("SERVER_ANSWER_INVALID"), "{refused}");
+    assert_eq!(
+        code_of(&refused),
+        Some("SERVER_ANSWER_INVALID"),
+        "{refused}"
+    );
     let cancel = wait_for("the task to be cancelled", || {
         place.received("fix", "tasks/cancel").pop()
     });
@@ -215,22 +256,30 @@ fn a_task_nobody_asked_for_is_refused_and_cancelled() {
     for bad in [r#""taskID":"b","ttlMs":1"#, r#""status":"done","ttlMs":1"#] {
         task(&place, bad);
         let refused = begin(&mut client);
-        assert_eq!(code_of(&refused), Some("SERVER_ANSWER_INVALID"), "{refused}");
+        assert_eq!(
+            code_of(&refused),
+            Some("SERVER_ANSWER_INVALID"),
+            "{refused}"
+        );
     }
 }
 
 #[test]
 fn notifications_of_unknown_extensions_pass_between_peers_that_declare_them() {
     let place = place(json!({}));
-    fs::write(place.path("fix.extensions"), json!({ "org.example/x": {} }).to_string()).unwrap();
-    let notification =
-        r#"{"jsonrpc":"2.0","method":"notifications/org.example/x" , "params":{"n":12345678901234567890123}}"#;
+    fs::write(
+        place.path("fix.extensions"),
+        json!({ "org.example/x": {} }).to_string(),
+    )
+    .unwrap();
+    let notification = r#"{"jsonrpc":"2.0","method":"notifications/org.example/x" , "params":{"n":12345678901234567890123}}"#;
     let result = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"resultType":"complete","content":[]}}"#;
     place.frame("noted", format!("{notification}\n{result}").as_bytes());
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
     let call = |client: &mut Client, extensions: Value| {
-        let meta = json!({ "io.modelcontextprotocol/clientCapabilities": { "extensions": extensions } });
+        let meta =
+            json!({ "io.modelcontextprotocol/clientCapabilities": { "extensions": extensions } });
         client.request(
             "tools/call",
             json!({ "_meta": meta, "name": "fix__frame", "arguments": { "case": "noted" } }),
@@ -249,7 +298,10 @@ fn what_becomes_of_a_task_is_told_to_who_listens() {
     let place = place(json!({}));
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
-    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let id = begin(&mut client)["result"]["taskId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let listen = |client: &mut Client, declared: Value| {
         let filter = json!({ "taskIds": [id, "own-1", "0123456789abcdef0123456789abcdef"] });
         let listen = client.request(
@@ -282,7 +334,10 @@ fn what_becomes_of_a_task_is_told_to_who_listens() {
         "fix__tell",
         json!({ "method": "tasks", "params": { "taskId": "own-2", "status": "working" } }),
     );
-    client.notify("notifications/cancelled", json!({ "requestId": subscription }));
+    client.notify(
+        "notifications/cancelled",
+        json!({ "requestId": subscription }),
+    );
     let cancelled = wait_for("the end of it", || {
         place.received("fix", "notifications/cancelled").pop()
     });
@@ -302,7 +357,10 @@ fn what_a_task_asks_for_is_named_and_goes_to_who_can_be_asked() {
     let place = place(json!({}));
     let daemon = place.start(&[]);
     let mut client = modern(&daemon);
-    let id = begin(&mut client)["result"]["taskId"].as_str().unwrap().to_owned();
+    let id = begin(&mut client)["result"]["taskId"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let schema = r#"{"type":"object","properties":{}}"#;
     let asks = format!(
         r#","inputRequests":{{"k":{{"method":"elicitation/create","params":{{"message":"Name?","requestedSchema":{schema}}}}}}}"#
@@ -316,7 +374,10 @@ fn what_a_task_asks_for_is_named_and_goes_to_who_can_be_asked() {
     let got = client.ask("tasks/get", json!({ "_meta": meta, "taskId": id }));
     let asked = &got["result"]["inputRequests"]["k"]["params"];
     let message = asked["message"].as_str().unwrap();
-    assert!(message.contains("fix") && message.ends_with("Name?"), "{got}");
+    assert!(
+        message.contains("fix") && message.ends_with("Name?"),
+        "{got}"
+    );
     assert_eq!(asked["requestedSchema"]["type"], "object");
 }
 
@@ -329,7 +390,9 @@ fn what_a_legacy_server_calls_a_task_is_its_answer() {
         format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#).as_bytes(),
     );
     let daemon = place.start(&[]);
-    let legacy = daemon.legacy(LEGACY).call("fix__frame", json!({ "case": "task" }));
+    let legacy = daemon
+        .legacy(LEGACY)
+        .call("fix__frame", json!({ "case": "task" }));
     assert_eq!(legacy, serde_json::from_str::<Value>(result).unwrap());
     let modern = begin(&mut modern(&daemon));
     assert_eq!(modern["result"]["resultType"], "complete", "{modern}");

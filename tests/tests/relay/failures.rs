@@ -128,7 +128,8 @@ fn bring_about(code: &str) -> Shown {
         "TASK_REFUSED" => {
             let place = Place::new();
             let daemon = place.start(&["--write"]);
-            let given = json!({ "name": "colibri_start_task", "arguments": { "task": 7, "claim": 1 } });
+            let given =
+                json!({ "name": "colibri_start_task", "arguments": { "task": 7, "claim": 1 } });
             daemon.quiet(LEGACY).ask("tools/call", given)
         }
         "DAEMON_UNREACHABLE" => bridged(&Place::new(), "count", || {}),
@@ -145,7 +146,10 @@ fn bring_about(code: &str) -> Shown {
             let daemon = place.start(&[]);
             let mut client = daemon.quiet(LEGACY);
             fs::remove_dir_all(place.trail_directory()).unwrap();
-            client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }))
+            client.ask(
+                "tools/call",
+                json!({ "name": "fix__count", "arguments": {} }),
+            )
         }
         "STORE_UNAVAILABLE" => {
             let place = Place::new();
@@ -200,7 +204,9 @@ fn bring_about(code: &str) -> Shown {
             called(&place, &[], "count", json!({}))
         }
         "CONTRACT_DENIED" => counted_under(r#"{ "deny": "nobody counts here" }"#),
-        "RESULT_REFUSED" => counted_under(r#"{ "allow": "it counts", "result": { "schema": {} } }"#),
+        "RESULT_REFUSED" => {
+            counted_under(r#"{ "allow": "it counts", "result": { "schema": {} } }"#)
+        }
         "APPROVAL_DENIED" => {
             let place = Place::of_fixture(&[], json!({ "tools": { "confirm": ["count"] } }));
             let daemon = place.start(&[]);
@@ -209,7 +215,9 @@ fn bring_about(code: &str) -> Shown {
             let mut operator = daemon.modern();
             let waiting = wait_for("the question", || {
                 let waiting = operator.ask("colibri/approvals", json!({}));
-                waiting["result"]["approvals"][0]["id"].as_str().map(str::to_owned)
+                waiting["result"]["approvals"][0]["id"]
+                    .as_str()
+                    .map(str::to_owned)
             });
             operator.ask("colibri/deny", json!({ "id": waiting }));
             client.answer(id)
@@ -224,7 +232,8 @@ fn bring_about(code: &str) -> Shown {
         }
         "NO_SUCH_RESULT" => {
             let place = Place::new();
-            let given = json!({ "name": "colibri_read_result", "arguments": { "handle": "0".repeat(32) } });
+            let given =
+                json!({ "name": "colibri_read_result", "arguments": { "handle": "0".repeat(32) } });
             place.start(&[]).quiet(LEGACY).ask("tools/call", given)
         }
         "NO_SUCH_TOOL" => {
@@ -235,9 +244,11 @@ fn bring_about(code: &str) -> Shown {
             let place = Place::new();
             let says = json!({ "capabilities": { "prompts": {} }, "prompts/list": { "prompts": [{ "name": "p" }] } });
             place.registry(&json!({ "fix": place.library("fix", LEGACY, json!({}), &says) }));
-            let of =
-                json!({ "ref": { "type": "ref/prompt", "name": "fix__p" }, "argument": { "name": "a", "value": "" } });
-            place.start(&[]).quiet(LEGACY).ask("completion/complete", of)
+            let of = json!({ "ref": { "type": "ref/prompt", "name": "fix__p" }, "argument": { "name": "a", "value": "" } });
+            place
+                .start(&[])
+                .quiet(LEGACY)
+                .ask("completion/complete", of)
         }
         "INTEGRATION_UNAVAILABLE" => {
             let place = Place::of_fixture(&["--at-start", "exit"], json!({ "attempts": 1 }));
@@ -250,13 +261,20 @@ fn bring_about(code: &str) -> Shown {
             })
         }
         "SERVER_DIED" => called(&Place::of_fixture(&[], json!({})), &[], "exit", json!({})),
-        "SERVER_ANSWER_INVALID" => called(&Place::of_fixture(&[], json!({})), &[], "die_mid_answer", json!({})),
+        "SERVER_ANSWER_INVALID" => called(
+            &Place::of_fixture(&[], json!({})),
+            &[],
+            "die_mid_answer",
+            json!({}),
+        ),
         "SERVER_FAILED" => {
-            let far = Far::new(json!({}), |_, _, stream| answer(stream, "502 Bad Gateway", "", ""));
-            far.place
-                .start(&[])
-                .modern()
-                .ask("tools/call", json!({ "name": "web__echo", "arguments": {} }))
+            let far = Far::new(json!({}), |_, _, stream| {
+                answer(stream, "502 Bad Gateway", "", "")
+            });
+            far.place.start(&[]).modern().ask(
+                "tools/call",
+                json!({ "name": "web__echo", "arguments": {} }),
+            )
         }
         "SERVER_DENIED" => {
             let port = Port::answering(|_, stream| answer(stream, "401 Unauthorized", "", ""));
@@ -283,7 +301,10 @@ fn bring_about(code: &str) -> Shown {
             daemon.wait_for_log("reason=\"idle\"");
             fs::write(place.path("broken"), "").unwrap();
             let mut client = daemon.quiet(LEGACY);
-            client.ask("tools/call", json!({ "name": "fix__count", "arguments": {} }))
+            client.ask(
+                "tools/call",
+                json!({ "name": "fix__count", "arguments": {} }),
+            )
         }
         "TIMEOUT_CALL" => called(
             &Place::of_fixture(&[], json!({ "timeout_ms": 200 })),
@@ -320,7 +341,10 @@ fn check_row(row: &[&str]) {
     assert_eq!(code_of(&answer), Some(code), "{answer}");
     let about = if *sent_as == "error" {
         assert_eq!(answer["error"]["code"].to_string(), *number, "{answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().len() > 10, "{answer}");
+        assert!(
+            answer["error"]["message"].as_str().unwrap().len() > 10,
+            "{answer}"
+        );
         &answer["error"]["data"]
     } else {
         assert_eq!(*sent_as, "result");
@@ -329,7 +353,11 @@ fn check_row(row: &[&str]) {
         let text = text_of(&answer["result"]);
         assert!(text.contains(code), "{text}");
         assert!(
-            text.contains(answer["result"]["_meta"]["org.colibri/error"]["do"].as_str().unwrap()),
+            text.contains(
+                answer["result"]["_meta"]["org.colibri/error"]["do"]
+                    .as_str()
+                    .unwrap()
+            ),
             "{text}"
         );
         &answer["result"]["_meta"]["org.colibri/error"]
@@ -341,7 +369,10 @@ fn check_row(row: &[&str]) {
 /// The answer to a script.
 fn script(script: &str) -> Value {
     let given = json!({ "name": "colibri_run_script", "arguments": { "script": script } });
-    Place::new().start(&[]).quiet(LEGACY).ask("tools/call", given)
+    Place::new()
+        .start(&[])
+        .quiet(LEGACY)
+        .ask("tools/call", given)
 }
 
 /// The rows in a few tests, so that they run side by side.
@@ -377,7 +408,10 @@ fn sent(daemon: &Daemon<'_>, number: i64) -> Option<Value> {
             legacy.send("no JSON");
             legacy.message()
         }
-        -32600 => legacy.ask("initialize", json!({ "protocolVersion": LEGACY, "capabilities": {} })),
+        -32600 => legacy.ask(
+            "initialize",
+            json!({ "protocolVersion": LEGACY, "capabilities": {} }),
+        ),
         -32601 => modern.ask("ping", json!({})),
         -32602 => legacy.ask("tools/call", json!({ "name": "no_such_tool" })),
         -32020 => {
@@ -399,7 +433,11 @@ fn sent(daemon: &Daemon<'_>, number: i64) -> Option<Value> {
 }
 
 /// What becomes of a server's error on its way: the same number, another one, or one of our own codes.
-fn relayed(number: i64, server_is_modern: bool, client_is_modern: bool) -> Result<i64, &'static str> {
+fn relayed(
+    number: i64,
+    server_is_modern: bool,
+    client_is_modern: bool,
+) -> Result<i64, &'static str> {
     match (number, server_is_modern, client_is_modern) {
         (-32002, _, true) => Ok(-32602),
         (-32042, _, true) => Err("ASK_FAILED"),
@@ -434,17 +472,26 @@ fn every_number_of_json_rpc_and_mcp() {
                 row[2]
             ),
         }
-        let error = json!({ "code": number, "message": "m", "data": { "requiredCapabilities": {} } });
+        let error =
+            json!({ "code": number, "message": "m", "data": { "requiredCapabilities": {} } });
         let frame = format!(r#"{{"jsonrpc":"2.0","id":@ID@,"error":{error}}}"#);
         place.frame("error", frame.as_bytes());
         for server in ["legacy", "modern"] {
             for mut client in [daemon.quiet(LEGACY), daemon.modern()] {
                 let modern = client.era == colibri_tests::Era::Modern;
-                let call = json!({ "name": format!("{server}__frame"), "arguments": { "case": "error" } });
+                let call =
+                    json!({ "name": format!("{server}__frame"), "arguments": { "case": "error" } });
                 let answer = client.ask("tools/call", call);
                 match relayed(number, server == "modern", modern) {
-                    Ok(other) => assert_eq!(answer["error"]["code"], other, "{number} of {server}: {answer}"),
-                    Err(code) => assert_eq!(code_of(&answer), Some(code), "{number} of {server}: {answer}"),
+                    Ok(other) => assert_eq!(
+                        answer["error"]["code"], other,
+                        "{number} of {server}: {answer}"
+                    ),
+                    Err(code) => assert_eq!(
+                        code_of(&answer),
+                        Some(code),
+                        "{number} of {server}: {answer}"
+                    ),
                 }
             }
         }
@@ -465,7 +512,11 @@ fn the_breaker_opens_is_half_open_and_closes() {
     let place = Place::new();
     let broken = place.path("broken");
     fs::write(&broken, "").unwrap();
-    let entry = toggled(&place, "echo it is broken >&2; exit 1", json!({ "attempts": 1 }));
+    let entry = toggled(
+        &place,
+        "echo it is broken >&2; exit 1",
+        json!({ "attempts": 1 }),
+    );
     place.registry(&json!({ "fix": entry, "good": place.fixture("good", &[], json!({})) }));
     let daemon = place.start(&[]);
     let mut client = daemon.quiet(LEGACY);
@@ -476,7 +527,11 @@ fn the_breaker_opens_is_half_open_and_closes() {
     let mut call = || {
         let before = starts(&place);
         let answer = called_by_origin(&mut client);
-        assert_eq!(code_of(&answer), Some("INTEGRATION_UNAVAILABLE"), "{answer}");
+        assert_eq!(
+            code_of(&answer),
+            Some("INTEGRATION_UNAVAILABLE"),
+            "{answer}"
+        );
         let text = text_of(&answer["result"]).to_owned();
         assert!(text.contains("it is broken"), "{text}");
         (starts(&place) - before, text)
@@ -487,11 +542,16 @@ fn the_breaker_opens_is_half_open_and_closes() {
         call();
         (starts(&place) >= 4 * ATTEMPT).then_some(())
     });
-    let (started, text) = wait_for("a pause", || Some(call()).filter(|(started, _)| *started == 0));
+    let (started, text) = wait_for("a pause", || {
+        Some(call()).filter(|(started, _)| *started == 0)
+    });
     assert!(started == 0 && text.contains("left alone for"), "{text}");
     let server = daemon.server("fix");
     assert_eq!(server["state"], "backing off", "{server}");
-    assert!(server["reason"].as_str().unwrap().contains("it is broken"), "{server}");
+    assert!(
+        server["reason"].as_str().unwrap().contains("it is broken"),
+        "{server}"
+    );
     assert_eq!(
         text_of(&daemon.quiet(LEGACY).call("good__count", json!({}))),
         "counted",
@@ -507,7 +567,9 @@ fn the_breaker_opens_is_half_open_and_closes() {
     fs::remove_file(&broken).unwrap();
     let ids: Vec<u64> = wait_for("the end of the pause", || {
         let call = json!({ "server": "fix", "tool": "count", "arguments": {} });
-        let call = |client: &mut Client| client.request_tool("colibri_external_mcp_call_tool", call.clone());
+        let call = |client: &mut Client| {
+            client.request_tool("colibri_external_mcp_call_tool", call.clone())
+        };
         let ids: Vec<u64> = (0..20).map(|_| call(&mut client)).collect();
         let answers: Vec<Value> = ids.iter().map(|id| client.answer(*id)).collect();
         let counted = answers
@@ -527,7 +589,10 @@ fn the_breaker_opens_is_half_open_and_closes() {
         "{server}"
     );
     let before = starts(&place);
-    client.ask("tools/call", json!({ "name": "fix__exit", "arguments": {} }));
+    client.ask(
+        "tools/call",
+        json!({ "name": "fix__exit", "arguments": {} }),
+    );
     assert_eq!(
         text_of(&client.call("fix__count", json!({}))),
         "counted",

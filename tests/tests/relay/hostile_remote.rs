@@ -40,7 +40,10 @@ fn first(more: Value, odd: impl Fn(&mut TcpStream) -> bool + Send + Sync + 'stat
     far.place.limits(json!({ "message_bytes": "1M" }));
     let daemon = far.place.start(&[]);
     let mut client = daemon.modern();
-    let answered = client.ask("tools/call", json!({ "name": "web__echo", "arguments": {} }));
+    let answered = client.ask(
+        "tools/call",
+        json!({ "name": "web__echo", "arguments": {} }),
+    );
     assert_eq!(far.calls(), 1, "{answered}");
     let next = client.call("web__echo", json!({}));
     assert_eq!(text_of(&next), "well", "{next}");
@@ -76,13 +79,16 @@ fn one_that_stalls_is_given_up_in_time() {
 #[test]
 fn one_that_never_ends_is_given_up_within_its_limits() {
     let chunked = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n");
-    let progress =
-        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"none","progress":1}}"#;
+    let progress = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"none","progress":1}}"#;
     for (head, again, code) in [
         // A head, a body, an event and what looks like nothing.
         (HEAD, "X: y\r\n".to_owned(), "SERVER_DIED"),
         ("HTTP/1.1 200 OK\r\nX: ", "x".to_owned(), "SERVER_DIED"),
-        ("", "HTTP/1.1 100 Continue\r\n\r\n".to_owned(), "TIMEOUT_CALL"),
+        (
+            "",
+            "HTTP/1.1 100 Continue\r\n\r\n".to_owned(),
+            "TIMEOUT_CALL",
+        ),
         (&chunked, "4\r\n    \r\n".to_owned(), "FRAME_TOO_LONG"),
         (&chunked, "1;x=y\r\n \r\n".to_owned(), "SERVER_DIED"),
         (EVENTS, "data: x\n".to_owned(), "FRAME_TOO_LONG"),
@@ -108,7 +114,8 @@ fn a_connection_that_is_reset_is_a_call_that_was_lost() {
                 l_onoff: 1,
                 l_linger: 0,
             };
-            nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).unwrap();
+            nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger)
+                .unwrap();
             false
         });
         assert_eq!(code_of(&answered), Some("SERVER_DIED"), "{answered}");
@@ -118,12 +125,18 @@ fn a_connection_that_is_reset_is_a_call_that_was_lost() {
 #[test]
 fn an_answer_that_is_not_what_it_says_is_none() {
     for (answer, code) in [
-        (format!("{HEAD}Content-Length: 40\r\n\r\n{{}}"), "SERVER_DIED"),
+        (
+            format!("{HEAD}Content-Length: 40\r\n\r\n{{}}"),
+            "SERVER_DIED",
+        ),
         (
             format!("{HEAD}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}}}"),
             "SERVER_DIED",
         ),
-        (format!("{HEAD}Content-Length: -2\r\n\r\n{{}}"), "SERVER_DIED"),
+        (
+            format!("{HEAD}Content-Length: -2\r\n\r\n{{}}"),
+            "SERVER_DIED",
+        ),
         (
             format!("{HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n{{}}\r\n0\r\n\r\n"),
             "SERVER_DIED",
@@ -132,7 +145,10 @@ fn an_answer_that_is_not_what_it_says_is_none() {
             format!("{HEAD}Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n{{}}\r\n"),
             "SERVER_DIED",
         ),
-        (format!("{HEAD}Content-Length: 2\r\n\r\n{{}}"), "SERVER_ANSWER_INVALID"),
+        (
+            format!("{HEAD}Content-Length: 2\r\n\r\n{{}}"),
+            "SERVER_ANSWER_INVALID",
+        ),
         (
             format!("{HEAD}Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\u{1f}\u{8}"),
             "SERVER_DIED",
@@ -145,9 +161,13 @@ fn an_answer_that_is_not_what_it_says_is_none() {
             "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}".to_owned(),
             "SERVER_ANSWER_INVALID",
         ),
-        ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), "SERVER_ANSWER_INVALID"),
         (
-            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n".to_owned(),
+            "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+            "SERVER_ANSWER_INVALID",
+        ),
+        (
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+                .to_owned(),
             "SERVER_ANSWER_INVALID",
         ),
         ("SSH-2.0-OpenSSH_10\r\n".to_owned(), "SERVER_DIED"),
@@ -167,9 +187,17 @@ fn a_connection_that_brought_another_calls_answer_is_used_no_more() {
     let last: Mutex<BTreeMap<SocketAddr, String>> = Mutex::default();
     let far = Far::new(json!({}), move |number, request, stream| {
         let answer = request.text(&number.to_string()).to_string();
-        let before = last.lock().unwrap().insert(stream.peer_addr().unwrap(), answer.clone());
+        let before = last
+            .lock()
+            .unwrap()
+            .insert(stream.peer_addr().unwrap(), answer.clone());
         let answer = before.unwrap_or(answer);
-        write!(stream, "{HEAD}Content-Length: {}\r\n\r\n{answer}", answer.len()).is_ok()
+        write!(
+            stream,
+            "{HEAD}Content-Length: {}\r\n\r\n{answer}",
+            answer.len()
+        )
+        .is_ok()
     });
     let daemon = far.place.start(&[]);
     let mut client = daemon.modern();
@@ -178,7 +206,11 @@ fn a_connection_that_brought_another_calls_answer_is_used_no_more() {
         if number % 2 == 0 {
             assert_eq!(text_of(&answered), number.to_string(), "{answered}");
         } else {
-            assert_eq!(code_of(&answered), Some("SERVER_ANSWER_INVALID"), "{answered}");
+            assert_eq!(
+                code_of(&answered),
+                Some("SERVER_ANSWER_INVALID"),
+                "{answered}"
+            );
         }
     }
 }
@@ -222,7 +254,11 @@ fn a_certificate_is_looked_at_for_each_connection() {
     let place = Place::new();
     let file = place.path("authority.pem");
     std::fs::write(&file, authority.pem()).unwrap();
-    let entry = |more| port.entry("/mcp", more).to_string().replace("http:", "https:");
+    let entry = |more| {
+        port.entry("/mcp", more)
+            .to_string()
+            .replace("http:", "https:")
+    };
     let entries: [Value; 2] =
         [json!({ "ca": file }), json!({})].map(|more| serde_json::from_str(&entry(more)).unwrap());
     place.registry(&json!({ "web": entries[0], "unknown": entries[1] }));
@@ -235,12 +271,20 @@ fn a_certificate_is_looked_at_for_each_connection() {
         json!({ "server": "unknown", "tool": "echo" }),
     );
     assert!(
-        refused.to_string().contains("no authority that is believed here"),
+        refused
+            .to_string()
+            .contains("no authority that is believed here"),
         "{refused}"
     );
     for (shows, why) in [
-        (stranger.shows("localhost", 2999), "no authority that is believed here"),
-        (authority.shows("elsewhere.example", 2999), "not valid for name"),
+        (
+            stranger.shows("localhost", 2999),
+            "no authority that is believed here",
+        ),
+        (
+            authority.shows("elsewhere.example", 2999),
+            "not valid for name",
+        ),
         (authority.shows("localhost", 2020), "expired"),
     ] {
         // It changes while a session is open: the next connection is refused, before anything is said.

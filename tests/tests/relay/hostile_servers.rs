@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
-use colibri_tests::{Daemon, LEGACY, Place, code_of, is_alive, processes_with, program, text_of, wait_for};
+use colibri_tests::{
+    Daemon, LEGACY, Place, code_of, is_alive, processes_with, program, text_of, wait_for,
+};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -65,7 +67,11 @@ fn one_that_never_answers() {
         assert_eq!(text_of(&client.call("bad__count", json!({}))), "counted");
     });
     assert_eq!(
-        place.started("bad").iter().filter(|pid| is_alive(**pid)).count(),
+        place
+            .started("bad")
+            .iter()
+            .filter(|pid| is_alive(**pid))
+            .count(),
         1,
         "it was not ended for it"
     );
@@ -73,7 +79,10 @@ fn one_that_never_answers() {
 
 #[test]
 fn one_whose_progress_never_leads_to_an_answer() {
-    let place = place(&[], json!({ "total_timeout_ms": 700, "timeout_ms": 60_000 }));
+    let place = place(
+        &[],
+        json!({ "total_timeout_ms": 700, "timeout_ms": 60_000 }),
+    );
     let daemon = place.start(&[]);
     while_others_are_served(&daemon, || {
         let late = daemon.legacy(LEGACY).call("bad__never", json!({}));
@@ -86,7 +95,10 @@ fn a_daemon_that_was_stopped_says_which_limit_came_first() {
     let place = place(&[], json!({ "timeout_ms": 400, "total_timeout_ms": 800 }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    let call = client.request("tools/call", json!({ "name": "bad__never", "arguments": {} }));
+    let call = client.request(
+        "tools/call",
+        json!({ "name": "bad__never", "arguments": {} }),
+    );
     wait_for("the call", || place.received("bad", "\"never\"").pop());
     daemon.signal(Signal::SIGSTOP);
     // Both limits pass while it stands still.
@@ -103,10 +115,16 @@ fn one_that_answers_twice() {
     while_others_are_served(&daemon, || {
         let mut client = daemon.legacy(LEGACY);
         for _ in 0..20 {
-            assert_eq!(text_of(&client.call("bad__answer_twice", json!({}))), "once");
+            assert_eq!(
+                text_of(&client.call("bad__answer_twice", json!({}))),
+                "once"
+            );
         }
         assert_eq!(text_of(&client.call("bad__count", json!({}))), "counted");
-        let answers = client.others.iter().filter(|message| message.get("id").is_some());
+        let answers = client
+            .others
+            .iter()
+            .filter(|message| message.get("id").is_some());
         assert_eq!(answers.count(), 0, "{:?}", client.others);
     });
 }
@@ -118,7 +136,10 @@ fn one_that_answers_unknown_ids() {
     while_others_are_served(&daemon, || {
         let mut client = daemon.legacy(LEGACY);
         let waiting = client.request_tool("bad__wait", json!({ "until": "told" }));
-        assert_eq!(text_of(&client.call("bad__unknown_id", json!({}))), "to you");
+        assert_eq!(
+            text_of(&client.call("bad__unknown_id", json!({}))),
+            "to you"
+        );
         place.release("told");
         assert_eq!(text_of(&client.answer(waiting)["result"]), "told");
     });
@@ -154,10 +175,20 @@ fn one_that_writes_garbage_between_messages() {
     while_others_are_served(&daemon, || {
         let mut client = daemon.legacy(LEGACY);
         for _ in 0..10 {
-            assert_eq!(text_of(&client.call("bad__garbage", json!({}))), "after garbage");
+            assert_eq!(
+                text_of(&client.call("bad__garbage", json!({}))),
+                "after garbage"
+            );
         }
     });
-    assert_eq!(place.started("bad").iter().filter(|pid| is_alive(**pid)).count(), 1);
+    assert_eq!(
+        place
+            .started("bad")
+            .iter()
+            .filter(|pid| is_alive(**pid))
+            .count(),
+        1
+    );
     let complaints = daemon.log().matches("WARN").count();
     assert!(complaints < 40, "garbage fills the log: {complaints} lines");
 }
@@ -211,7 +242,13 @@ fn one_that_ignores_term_and_the_end_of_its_input() {
 fn one_that_forks_away() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
-    let away = || processes_with(&format!("{} --as bad --away second", place.directory().display())).len();
+    let away = || {
+        processes_with(&format!(
+            "{} --as bad --away second",
+            place.directory().display()
+        ))
+        .len()
+    };
     while_others_are_served(&daemon, || {
         daemon.assert_serves("bad__fork_away");
         daemon.assert_serves("bad__fork_away");
@@ -235,7 +272,10 @@ fn one_that_floods_a_million_notifications() {
         let id = client.request_tool("bad__flood", json!({ "thousands": 1000 }));
         assert_eq!(text_of(&client.answer(id)["result"]), "flooded");
     });
-    assert!(daemon.log().len() < 1_000_000, "the flood went into the log");
+    assert!(
+        daemon.log().len() < 1_000_000,
+        "the flood went into the log"
+    );
 }
 
 #[test]
@@ -244,7 +284,10 @@ fn one_that_never_reads_its_input() {
     let daemon = place.start(&[]);
     while_others_are_served(&daemon, || {
         let mut client = daemon.legacy(LEGACY);
-        assert_eq!(text_of(&client.call("bad__deaf", json!({}))), "deaf from now on");
+        assert_eq!(
+            text_of(&client.call("bad__deaf", json!({}))),
+            "deaf from now on"
+        );
         let text = "x".repeat(4 << 20);
         let ids: Vec<u64> = (0..12)
             .map(|_| client.request_tool("bad__echo", json!({ "text": text })))

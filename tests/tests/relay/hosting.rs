@@ -39,7 +39,11 @@ impl Other {
     /// All that the command says.
     fn says(&self, args: &[&str]) -> String {
         let mut command = Command::new(&self.program);
-        command.env_clear().arg("--socket").arg(&self.socket).args(args);
+        command
+            .env_clear()
+            .arg("--socket")
+            .arg(&self.socket)
+            .args(args);
         let output = command.uid(Other::UID).gid(0).output().unwrap();
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
@@ -66,7 +70,13 @@ fn nobody_sees_another_users_failures() {
         let own = daemon.server("fix");
         (own["state"] == "backing off").then_some(own)
     });
-    assert!(own["reason"].as_str().unwrap().contains("the words of root"), "{own}");
+    assert!(
+        own["reason"]
+            .as_str()
+            .unwrap()
+            .contains("the words of root"),
+        "{own}"
+    );
     for args in [
         &["status"][..],
         &["--json", "status"],
@@ -76,8 +86,15 @@ fn nobody_sees_another_users_failures() {
         let said = other.says(args);
         assert!(!said.contains("words of root"), "{args:?}: {said}");
         // In a list of servers, in a tool's definition, for people.
-        let backing_off = [r#"state":"backing off"#, "fix: backing off", "backing off since"];
-        assert!(!backing_off.iter().any(|text| said.contains(text)), "{args:?}: {said}");
+        let backing_off = [
+            r#"state":"backing off"#,
+            "fix: backing off",
+            "backing off since",
+        ];
+        assert!(
+            !backing_off.iter().any(|text| said.contains(text)),
+            "{args:?}: {said}"
+        );
     }
     let counted = other.says(&["call", "fix", "count"]);
     assert!(counted.contains("counted"), "{counted}");
@@ -115,7 +132,12 @@ fn a_shared_process_repeats_nothing_to_others() {
     assert_eq!(code_of(&died), Some("SERVER_DIED"), "{died}");
     assert!(!died.to_string().contains("what one user said"), "{died}");
     daemon.wait_for_log("what one user said");
-    assert!(!daemon.server("fix").to_string().contains("what one user said"));
+    assert!(
+        !daemon
+            .server("fix")
+            .to_string()
+            .contains("what one user said")
+    );
 }
 
 #[test]
@@ -123,7 +145,9 @@ fn quotes_on_standard_error_are_logged_as_they_are() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&[]);
     place.frame("quotes", b"it's a 'text' of \"one\"\n");
-    daemon.legacy(LEGACY).call("fix__stderr", json!({ "case": "quotes" }));
+    daemon
+        .legacy(LEGACY)
+        .call("fix__stderr", json!({ "case": "quotes" }));
     daemon.wait_for_log("it's a 'text' of \"one\"");
 }
 
@@ -164,7 +188,11 @@ fn a_flood_on_standard_error_is_counted_and_not_logged() {
 
 /// A server that starts and never gets ready.
 fn silent(place: &Place) -> Value {
-    place.fixture("bad", &["--at-start", "silence"], json!({ "start_timeout_ms": 60_000 }))
+    place.fixture(
+        "bad",
+        &["--at-start", "silence"],
+        json!({ "start_timeout_ms": 60_000 }),
+    )
 }
 
 #[test]
@@ -172,7 +200,9 @@ fn a_daemon_that_learns_starts_what_was_never_seen_and_no_list_waits() {
     let place = Place::of_fixture(&[], json!({}));
     let daemon = place.start(&["--learn"]);
     // Nobody has asked for anything, nor is anybody connected.
-    wait_for("its start", || (!place.started("fix").is_empty()).then_some(()));
+    wait_for("its start", || {
+        (!place.started("fix").is_empty()).then_some(())
+    });
     wait_for("its tools", || {
         daemon
             .quiet(LEGACY)
@@ -184,7 +214,12 @@ fn a_daemon_that_learns_starts_what_was_never_seen_and_no_list_waits() {
     daemon.stop();
     // What was seen is known, and is started when it is called.
     let daemon = place.start(&["--learn"]);
-    assert!(daemon.quiet(LEGACY).tools().contains(&"fix__count".to_owned()));
+    assert!(
+        daemon
+            .quiet(LEGACY)
+            .tools()
+            .contains(&"fix__count".to_owned())
+    );
     assert_eq!(place.started("fix").len(), starts);
     daemon.stop();
     // Behind a closed gate nothing is learned.
@@ -198,7 +233,8 @@ fn a_daemon_that_learns_starts_what_was_never_seen_and_no_list_waits() {
 #[test]
 fn one_that_never_gets_ready_holds_up_one_list() {
     let place = Place::new();
-    place.registry(&json!({ "bad": silent(&place), "good": place.fixture("good", &[], json!({})) }));
+    place
+        .registry(&json!({ "bad": silent(&place), "good": place.fixture("good", &[], json!({})) }));
     let daemon = place.start(&[]);
     // A call asks the called server alone.
     daemon.assert_serves("good__count");
@@ -208,7 +244,12 @@ fn one_that_never_gets_ready_holds_up_one_list() {
         .ask("tools/call", json!({ "name": "good__nothing" }));
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     assert_eq!(place.started("bad").len(), 0);
-    assert!(daemon.legacy(LEGACY).tools().contains(&"good__count".to_owned()));
+    assert!(
+        daemon
+            .legacy(LEGACY)
+            .tools()
+            .contains(&"good__count".to_owned())
+    );
     // Each of these waited for two seconds, and would be here for a minute.
     let began = std::time::Instant::now();
     for _ in 0..30 {
@@ -237,7 +278,11 @@ fn one_that_cannot_start_is_not_started_by_each_list() {
     // era it lives.
     let pauses = (began.elapsed().as_secs() / 5 + 1).ilog2() as usize;
     let starts = place.started("bad").len();
-    assert!(starts <= 2 * (1 + pauses), "{starts} starts in {:?}", began.elapsed());
+    assert!(
+        starts <= 2 * (1 + pauses),
+        "{starts} starts in {:?}",
+        began.elapsed()
+    );
 }
 
 #[test]
@@ -356,7 +401,11 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
         for answer in [&by_origin, &by_name] {
             assert!(!answer.to_string().contains("unknown tool"), "{answer}");
         }
-        assert_eq!(code_of(&by_origin), code_of(&by_name), "{by_origin} {by_name}");
+        assert_eq!(
+            code_of(&by_origin),
+            code_of(&by_name),
+            "{by_origin} {by_name}"
+        );
         code_of(&by_origin).unwrap().to_owned()
     };
     assert_eq!(call("dies", "t1"), "INTEGRATION_UNAVAILABLE");
@@ -367,7 +416,9 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
         json!({ "server": "good", "tool": "t4" }),
     );
     assert_eq!(code_of(&code), Some("NO_SUCH_TOOL"), "{code}");
-    let of = |server: &str, result: &str, code: &str| (server.to_owned(), result.to_owned(), code.to_owned());
+    let of = |server: &str, result: &str, code: &str| {
+        (server.to_owned(), result.to_owned(), code.to_owned())
+    };
     let unavailable = "INTEGRATION_UNAVAILABLE";
     // The second comes while the server fails: it makes one attempt, or none.
     let attempts = ["RETRY", "FAIL", "FAIL"].map(|result| of("dies", result, unavailable));
@@ -376,17 +427,27 @@ fn calls_to_servers_that_were_never_seen_are_recorded_as_theirs() {
     assert_eq!(recorded(&place, "t2")[0], once);
     let once = of("web", "FAIL", "SERVER_UNSTARTABLE");
     assert_eq!(recorded(&place, "t3"), [once.clone(), once]);
-    assert_eq!(recorded(&place, "t5"), [of("bare", "FAIL", "SERVER_UNSTARTABLE")]);
+    assert_eq!(
+        recorded(&place, "t5"),
+        [of("bare", "FAIL", "SERVER_UNSTARTABLE")]
+    );
     assert_eq!(recorded(&place, "t4"), [of("good", "FAIL", "NO_SUCH_TOOL")]);
 }
 
 /// The supervisors, which are the daemon's children.
 #[cfg(target_os = "linux")]
 fn keepers(daemon: i32, mark: &str) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{daemon}/task")).unwrap().flatten();
-    let children = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let threads = fs::read_dir(format!("/proc/{daemon}/task"))
+        .unwrap()
+        .flatten();
+    let children =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let children: String = children.collect();
-    let is_child = |pid: &i32| children.split_whitespace().any(|child| child.parse() == Ok(*pid));
+    let is_child = |pid: &i32| {
+        children
+            .split_whitespace()
+            .any(|child| child.parse() == Ok(*pid))
+    };
     let processes = processes_with(mark).into_iter().map(|(pid, _)| pid);
     processes.filter(is_child).collect()
 }
@@ -433,7 +494,10 @@ fn a_call_as_a_task_is_refused_before_anything_is_sent() {
         let call = json!({ "name": "fix__count", "arguments": {}, "task": { "ttl": 60_000 } });
         let refused = client.ask("tools/call", call);
         assert_eq!(code_of(&refused), Some("NOT_SUPPORTED_YET"), "{refused}");
-        assert!(text_of(&refused["result"]).contains("params.task"), "{refused}");
+        assert!(
+            text_of(&refused["result"]).contains("params.task"),
+            "{refused}"
+        );
         assert_eq!(place.received("fix", "tools/call").len(), 0);
         client.tools();
     }
@@ -441,7 +505,10 @@ fn a_call_as_a_task_is_refused_before_anything_is_sent() {
     assert!(!client.tools().contains(&"fix__pid".to_owned()));
     let only = client.ask("tools/call", json!({ "name": "fix__pid", "arguments": {} }));
     assert!(
-        only["error"]["message"].as_str().unwrap().contains("nknown tool"),
+        only["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("nknown tool"),
         "{only}"
     );
     let reason = daemon.server("fix")["reason"].to_string();
@@ -453,7 +520,8 @@ fn a_call_as_a_task_is_refused_before_anything_is_sent() {
 #[test]
 fn a_registry_that_is_only_written_otherwise_restarts_nothing() {
     let place = Place::new();
-    let servers = json!({ "servers": { "fix": place.fixture("fix", &[], json!({ "idle_timeout_s": 60 })) } });
+    let servers =
+        json!({ "servers": { "fix": place.fixture("fix", &[], json!({ "idle_timeout_s": 60 })) } });
     place.registry_text(&servers.to_string());
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
@@ -465,13 +533,21 @@ fn a_registry_that_is_only_written_otherwise_restarts_nothing() {
     daemon.stop();
     let started = place.started("fix").len();
     let daemon = place.start(&[]);
-    assert!(daemon.legacy(LEGACY).tools().contains(&"fix__count".to_owned()));
+    assert!(
+        daemon
+            .legacy(LEGACY)
+            .tools()
+            .contains(&"fix__count".to_owned())
+    );
     assert_eq!(place.started("fix").len(), started);
     // What says something else is another server.
     let before = text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))).to_owned();
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "idle_timeout_s": 61 })) }));
     daemon.reload();
-    assert_ne!(text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))), before);
+    assert_ne!(
+        text_of(&daemon.legacy(LEGACY).call("fix__pid", json!({}))),
+        before
+    );
 }
 
 #[test]
@@ -482,7 +558,10 @@ fn a_script_without_its_interpreter_is_one_clear_line() {
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     place.registry(&json!({ "time": { "command": script } }));
     let daemon = place.start(&[]);
-    let output = place.colibri_mcp(&["call", "time", "now"]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["call", "time", "now"])
+        .output()
+        .unwrap();
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(
         said.contains("its first line asks for /usr/local/bin/no-such-node"),
@@ -505,7 +584,12 @@ fn listing_needs_no_gate() {
     }));
     let daemon = place.start_plain(&[]);
     let mut client = daemon.legacy(LEGACY);
-    assert!(client.tools().iter().all(|tool| tool.starts_with("colibri_")));
+    assert!(
+        client
+            .tools()
+            .iter()
+            .all(|tool| tool.starts_with("colibri_"))
+    );
     let listed = client.call("colibri_external_mcp_list_tools", json!({}));
     assert!(listed.to_string().contains("good__count"), "{listed}");
     let not_seen = &listed["structuredContent"]["not_seen"];
@@ -521,7 +605,12 @@ fn listing_needs_no_gate() {
         text_of(&listed).contains("bad (backing off): its tools are not known"),
         "{listed}"
     );
-    assert!(client.tools().iter().all(|tool| tool.starts_with("colibri_")));
+    assert!(
+        client
+            .tools()
+            .iter()
+            .all(|tool| tool.starts_with("colibri_"))
+    );
     let refused = client.call("good__count", json!({}));
     assert_eq!(code_of(&refused), Some("GATE_CLOSED"), "{refused}");
 }

@@ -48,7 +48,12 @@ impl Guarded {
             let host = request.field("host").unwrap_or_default();
             let origin = format!("http://{host}");
             let (method, rest) = request.line.split_once(' ').unwrap();
-            let (path, query) = rest.split(' ').next().unwrap().split_once('?').unwrap_or((rest, ""));
+            let (path, query) = rest
+                .split(' ')
+                .next()
+                .unwrap()
+                .split_once('?')
+                .unwrap_or((rest, ""));
             let path = path.split(' ').next().unwrap();
             match (method, path) {
                 (_, "/mcp") => served(&state, request, &origin, stream),
@@ -71,7 +76,12 @@ impl Guarded {
                     issued.clients += 1;
                     client["client_id"] = json!(format!("us-{}", issued.clients));
                     let body = client.to_string();
-                    answer(stream, "201 Created", "Content-Type: application/json\r\n", &body)
+                    answer(
+                        stream,
+                        "201 Created",
+                        "Content-Type: application/json\r\n",
+                        &body,
+                    )
                 }
                 ("GET", "/authorize") => consented(&state, &form(query), &origin, stream),
                 ("POST", "/revoke") => {
@@ -86,7 +96,11 @@ impl Guarded {
             }
         });
         // One that was free just now.
-        let redirect = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let redirect = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let place = Place::new();
         let entry = port.entry("/mcp", json!({ "oauth": { "redirect_port": redirect } }));
         place.registry(&json!({ "web": entry }));
@@ -120,10 +134,13 @@ fn served(state: &Mutex<Issued>, request: &Request, origin: &str, stream: &mut T
     let token = request
         .field("authorization")
         .and_then(|value| value.strip_prefix("Bearer "));
-    let is_good = token.is_some_and(|token| state.lock().unwrap().good.iter().any(|good| good == token));
+    let is_good =
+        token.is_some_and(|token| state.lock().unwrap().good.iter().any(|good| good == token));
     if !is_good {
         let metadata = format!("{origin}/.well-known/oauth-protected-resource/mcp");
-        let head = format!("WWW-Authenticate: Bearer resource_metadata=\"{metadata}\", scope=\"tools\"\r\n");
+        let head = format!(
+            "WWW-Authenticate: Bearer resource_metadata=\"{metadata}\", scope=\"tools\"\r\n"
+        );
         return answer(stream, "401 Unauthorized", &head, "");
     }
     match request.usual() {
@@ -132,7 +149,12 @@ fn served(state: &Mutex<Issued>, request: &Request, origin: &str, stream: &mut T
     }
 }
 
-fn consented(state: &Mutex<Issued>, asked: &[(String, String)], origin: &str, stream: &mut TcpStream) -> bool {
+fn consented(
+    state: &Mutex<Issued>,
+    asked: &[(String, String)],
+    origin: &str,
+    stream: &mut TcpStream,
+) -> bool {
     assert_eq!(field(asked, "response_type"), "code");
     assert_eq!(field(asked, "code_challenge_method"), "S256");
     assert_eq!(field(asked, "resource"), format!("{origin}/mcp"));
@@ -161,16 +183,25 @@ fn token(state: &Mutex<Issued>, asked: Vec<(String, String)>, stream: &mut TcpSt
             let challenge = base64url(&sha256_hex(field(&asked, "code_verifier").as_bytes()));
             let code = field(&asked, "code").to_owned();
             let before = issued.codes.len();
-            issued.codes.retain(|given| *given != (challenge.clone(), code.clone()));
+            issued
+                .codes
+                .retain(|given| *given != (challenge.clone(), code.clone()));
             issued.codes.len() < before
         }
-        "refresh_token" => !issued.is_over && field(&asked, "refresh_token").starts_with("refresh-"),
+        "refresh_token" => {
+            !issued.is_over && field(&asked, "refresh_token").starts_with("refresh-")
+        }
         other => panic!("{other}"),
     };
     issued.asked.push(asked);
     if !is_right {
         let kind = "Content-Type: application/json\r\n";
-        return answer(stream, "400 Bad Request", kind, r#"{"error":"invalid_grant"}"#);
+        return answer(
+            stream,
+            "400 Bad Request",
+            kind,
+            r#"{"error":"invalid_grant"}"#,
+        );
     }
     let number = issued.asked.len();
     issued.good.push(format!("access-{number}"));
@@ -196,7 +227,9 @@ fn form(text: &str) -> Vec<(String, String)> {
         String::from_utf8(bytes).unwrap()
     };
     let fields = text.split('&').filter_map(|field| field.split_once('='));
-    fields.map(|(name, value)| (decoded(name), decoded(value))).collect()
+    fields
+        .map(|(name, value)| (decoded(name), decoded(value)))
+        .collect()
 }
 
 fn field<'a>(fields: &'a [(String, String)], name: &str) -> &'a str {
@@ -271,7 +304,9 @@ impl Login {
     /// Where the browser is sent that was there and consented.
     fn back(&self) -> String {
         let head = browse(&self.url);
-        let location = head.lines().find_map(|line| line.strip_prefix("Location: "));
+        let location = head
+            .lines()
+            .find_map(|line| line.strip_prefix("Location: "));
         location.unwrap_or_else(|| panic!("{head}")).to_owned()
     }
 
@@ -306,7 +341,10 @@ fn call(client: &mut Client) -> Value {
 fn wants_login(client: &mut Client) {
     let denied = call(client);
     assert_eq!(code_of(&denied), Some("SERVER_DENIED"), "{denied}");
-    assert!(text_of(&denied).contains("colibri-mcp login web"), "{denied}");
+    assert!(
+        text_of(&denied).contains("colibri-mcp login web"),
+        "{denied}"
+    );
 }
 
 /// No token is anywhere but in its file.
@@ -318,7 +356,10 @@ fn shows_no_token(guarded: &Guarded, daemon: &Daemon<'_>, said: &[&str]) {
         .map(|record| record.rec.to_string())
         .collect();
     for text in said.iter().copied().chain([daemon.log().as_str(), &trail]) {
-        assert!(!text.contains("refresh-") && !text.contains("code-"), "{text}");
+        assert!(
+            !text.contains("refresh-") && !text.contains("code-"),
+            "{text}"
+        );
         assert!(!text.contains("access-"), "{text}");
     }
 }
@@ -345,7 +386,8 @@ fn a_person_logs_in_by_pasting_where_the_browser_was_sent_and_out_again() {
         .map(|file| file.unwrap().path())
         .collect();
     assert!(files.iter().all(|file| mode(file) == 0o600), "{files:?}");
-    let has_token = |file: &&std::path::PathBuf| fs::read_to_string(file).unwrap().contains("access-1");
+    let has_token =
+        |file: &&std::path::PathBuf| fs::read_to_string(file).unwrap().contains("access-1");
     assert_eq!(files.iter().filter(has_token).count(), 1, "{files:?}");
     shows_no_token(&guarded, &daemon, &[&said]);
     // It outlasts the daemon.
@@ -363,9 +405,15 @@ fn a_person_logs_in_by_pasting_where_the_browser_was_sent_and_out_again() {
         "{out:?}"
     );
     wants_login(&mut client);
-    assert_eq!(guarded.issued.lock().unwrap().revoked, ["refresh-1", "access-1"]);
+    assert_eq!(
+        guarded.issued.lock().unwrap().revoked,
+        ["refresh-1", "access-1"]
+    );
     let left = fs::read_dir(guarded.tokens()).unwrap();
-    assert!(left.map(|file| file.unwrap().path()).all(|file| !has_token(&&file)));
+    assert!(
+        left.map(|file| file.unwrap().path())
+            .all(|file| !has_token(&&file))
+    );
 }
 
 #[test]

@@ -3,14 +3,18 @@
 
 use std::fs;
 
-use colibri_tests::{Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_as_a_person, wait_for};
+use colibri_tests::{
+    Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_as_a_person, wait_for,
+};
 use serde_json::{Value, json};
 
 /// What the server of this name was sent that contains `text`.
 fn received(place: &Place, name: &str, text: &str) -> Vec<Value> {
     let record = fs::read_to_string(place.path(&format!("{name}.record"))).unwrap_or_default();
     let lines = record.lines().filter(|line| line.contains(text));
-    lines.map(|line| serde_json::from_str(line).unwrap()).collect()
+    lines
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
 }
 
 /// A server with some of everything.
@@ -124,10 +128,16 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
             for (own, uri) in [
                 ("file:///a.txt", format!("{server}+file:///a.txt")),
                 ("file:///b.txt", format!("{server}+file:///b.txt")),
-                ("ui://show/page.html", format!("ui://{server}/show/page.html")),
+                (
+                    "ui://show/page.html",
+                    format!("ui://{server}/show/page.html"),
+                ),
             ] {
                 let read = client.ask("resources/read", json!({ "uri": uri }));
-                assert_eq!(read["result"]["contents"][0]["uri"], uri, "{text} {own} {read}");
+                assert_eq!(
+                    read["result"]["contents"][0]["uri"], uri,
+                    "{text} {own} {read}"
+                );
             }
             let missing = format!("{server}+file:///none");
             let missed = client.ask("resources/read", json!({ "uri": missing }));
@@ -144,7 +154,10 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
                 format!("{server}+file:///a.txt"),
                 "{got}"
             );
-            assert_eq!(messages[2]["content"]["uri"], format!("ui://{server}/show/page.html"));
+            assert_eq!(
+                messages[2]["content"]["uri"],
+                format!("ui://{server}/show/page.html")
+            );
             let strange = format!("{server}__strange_name_53efeed9");
             let got = client.ask("prompts/get", json!({ "name": strange }));
             assert_eq!(got["result"]["messages"], json!([]), "{text}");
@@ -166,7 +179,11 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
                 );
             }
             let called = client.call(&format!("{server}__show"), json!({}));
-            assert_eq!(called["content"][0]["uri"], format!("{server}+file:///a.txt"), "{text}");
+            assert_eq!(
+                called["content"][0]["uri"],
+                format!("{server}+file:///a.txt"),
+                "{text}"
+            );
             let embedded = &called["content"][1]["resource"];
             assert_eq!(embedded["uri"], format!("ui://{server}/show/page.html"));
             assert_eq!(embedded["text"], "file:///a.txt");
@@ -188,7 +205,9 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
             ("completion/complete", "/params/ref/name", "greet"),
         ] {
             let sent = received(&place, server, method);
-            let named = sent.iter().filter(|line| line.pointer(place_of) == Some(&json!(own)));
+            let named = sent
+                .iter()
+                .filter(|line| line.pointer(place_of) == Some(&json!(own)));
             assert_eq!(named.count(), 3, "{server} {method} {own}");
         }
     }
@@ -207,15 +226,22 @@ fn everything_that_a_server_has_is_had_through_the_daemon_in_every_pair_of_eras(
     // Records say which method of which server, by the server's own name or URI.
     let trail = place.trail();
     let entered = |method: &str, own: &str, name: &str| {
-        let found = trail
-            .iter()
-            .filter(|record| record["method"] == method && record["tool"] == own && record["name"] == name);
+        let found = trail.iter().filter(|record| {
+            record["method"] == method && record["tool"] == own && record["name"] == name
+        });
         found.filter(|record| record["server"] == "old").count()
     };
-    assert_eq!(entered("resources/read", "file:///b.txt", "old+file:///b.txt"), 3);
+    assert_eq!(
+        entered("resources/read", "file:///b.txt", "old+file:///b.txt"),
+        3
+    );
     assert_eq!(entered("prompts/get", "greet", "old__greet"), 3);
     assert_eq!(
-        entered("completion/complete", "file:///{path}", "old+file:///{path}"),
+        entered(
+            "completion/complete",
+            "file:///{path}",
+            "old+file:///{path}"
+        ),
         3
     );
     place.assert_trail_is_sound();
@@ -241,10 +267,22 @@ fn what_nobody_has_is_refused_and_what_a_server_lacks_is_not_asked_of_it() {
                 -32602,
             ),
             ("resources/read", json!({ "uri": "file:///a" }), unknown),
-            ("resources/read", json!({ "uri": "nobody+file:///a" }), unknown),
-            ("resources/read", json!({ "uri": "plain+file:///a" }), unknown),
+            (
+                "resources/read",
+                json!({ "uri": "nobody+file:///a" }),
+                unknown,
+            ),
+            (
+                "resources/read",
+                json!({ "uri": "plain+file:///a" }),
+                unknown,
+            ),
             ("resources/read", json!({ "uri": "ui://plain/a" }), unknown),
-            ("resources/read", json!({ "name": "plain+file:///a" }), -32602),
+            (
+                "resources/read",
+                json!({ "name": "plain+file:///a" }),
+                -32602,
+            ),
             ("completion/complete", json!({ "argument": {} }), -32602),
             (
                 "completion/complete",
@@ -268,7 +306,10 @@ fn what_nobody_has_is_refused_and_what_a_server_lacks_is_not_asked_of_it() {
             ),
         ] {
             let answer = client.ask(method, params.clone());
-            assert_eq!(answer["error"]["code"], code, "{version} {method} {params}: {answer}");
+            assert_eq!(
+                answer["error"]["code"], code,
+                "{version} {method} {params}: {answer}"
+            );
             if code == unknown && method == "resources/read" && code != -32602 {
                 assert_eq!(answer["error"]["data"]["uri"], params["uri"]);
             }
@@ -287,12 +328,21 @@ fn what_nobody_has_is_refused_and_what_a_server_lacks_is_not_asked_of_it() {
         client.send(twice);
         let refused = client.message();
         assert!(
-            refused["error"]["message"].as_str().unwrap().contains("can be read as"),
+            refused["error"]["message"]
+                .as_str()
+                .unwrap()
+                .contains("can be read as"),
             "{refused}"
         );
     }
-    assert_eq!(received(&place, "plain", "resources/read"), Vec::<Value>::new());
-    assert_eq!(received(&place, "plain", "completion/complete"), Vec::<Value>::new());
+    assert_eq!(
+        received(&place, "plain", "resources/read"),
+        Vec::<Value>::new()
+    );
+    assert_eq!(
+        received(&place, "plain", "completion/complete"),
+        Vec::<Value>::new()
+    );
 }
 
 #[test]
@@ -304,7 +354,8 @@ fn servers_without_a_prefix_keep_their_names_and_uris_and_pass_for_no_other() {
         { "uri": "fs+file:///a.txt", "name": "looks like another's" },
         { "uri": "UI://FS/page", "name": "looks like another's" } ] });
     bare["prompts/list"] = json!({ "prompts": [{ "name": "greet" }, { "name": "fs__greet" }] });
-    bare["resources/read fs+file:///a.txt"] = json!({ "contents": [{ "uri": "x", "text": "evil" }] });
+    bare["resources/read fs+file:///a.txt"] =
+        json!({ "contents": [{ "uri": "x", "text": "evil" }] });
     let other = json!({ "capabilities": { "resources": {} }, "resources/list": { "resources": [
         { "uri": "file:///a.txt", "name": "taken" }, { "uri": "memo://b", "name": "b" } ] },
         "resources/read memo://b": { "contents": [{ "uri": "memo://b", "text": "b" }] },
@@ -337,7 +388,10 @@ fn servers_without_a_prefix_keep_their_names_and_uris_and_pass_for_no_other() {
         read("fs+file:///a.txt")["result"]["contents"][0]["uri"],
         "fs+file:///a.txt"
     );
-    assert_eq!(read("file:///a.txt")["result"]["contents"][0]["uri"], "file:///a.txt");
+    assert_eq!(
+        read("file:///a.txt")["result"]["contents"][0]["uri"],
+        "file:///a.txt"
+    );
     // By the template that it could be of; and what could be anybody's is nobody's.
     assert_eq!(read("memo://1/y")["result"]["contents"][0]["text"], "y");
     let nobodys = read("memo://none");
@@ -392,22 +446,34 @@ fn policy_gates_and_an_entrys_rules_hold_for_prompts_and_resources() {
         ["fs__greet", "fs__strange_name_53efeed9"]
     );
     let resources = client.ask("resources/list", json!({}));
-    assert_eq!(names(&resources["result"]["resources"], "uri"), ["fs+file:///a.txt"]);
+    assert_eq!(
+        names(&resources["result"]["resources"], "uri"),
+        ["fs+file:///a.txt"]
+    );
     let mut code = |method: &str, params: Value| {
         let answer = client.ask(method, params);
         (
             code_of(&answer).map(str::to_owned),
-            answer["error"]["data"]["rule"].as_str().unwrap_or_default().to_owned(),
+            answer["error"]["data"]["rule"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
         )
     };
-    assert_eq!(code("resources/read", json!({ "uri": "fs+file:///a.txt" })).0, None);
+    assert_eq!(
+        code("resources/read", json!({ "uri": "fs+file:///a.txt" })).0,
+        None
+    );
     let (refused, rule) = code("resources/read", json!({ "uri": "fs+file:///b.txt" }));
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
     assert!(rule.ends_with("servers.fs.resources.deny[0]"), "{rule}");
     let (refused, rule) = code("resources/read", json!({ "uri": "ui://fs/show/page.html" }));
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
     assert!(rule.contains("clients.json"), "{rule}");
-    let (refused, rule) = code("prompts/get", json!({ "name": "fs__strange_name_53efeed9" }));
+    let (refused, rule) = code(
+        "prompts/get",
+        json!({ "name": "fs__strange_name_53efeed9" }),
+    );
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
     assert!(rule.ends_with("servers.fs.prompts.deny[0]"), "{rule}");
     // Of a hidden server nothing is said.
@@ -476,7 +542,10 @@ fn a_resource_that_needs_a_person_waits_for_one_and_a_contract_narrows_prompts()
         (&json!("fs"), &json!("file:///a.txt")),
         "{waiting}"
     );
-    assert_eq!(received(&place, "fs", "resources/read"), Vec::<Value>::new());
+    assert_eq!(
+        received(&place, "fs", "resources/read"),
+        Vec::<Value>::new()
+    );
     let denied = operator.ask("colibri/deny", json!({ "id": waiting["id"] }));
     assert!(denied["error"].is_null(), "{denied}");
     let answer = client.answer(id);
@@ -536,12 +605,16 @@ fn what_a_person_has_to_confirm_is_not_subscribed_to_by_the_way() {
     operator.ask("colibri/deny", json!({ "id": waiting["id"] }));
     assert_eq!(code_of(&legacy.answer(id)), Some("APPROVAL_DENIED"));
     // A person's yes to reading it is enough, once.
-    let mut meta: Value = serde_json::from_str(&format!("{{{}}}", colibri_tests::modern_meta())).unwrap();
+    let mut meta: Value =
+        serde_json::from_str(&format!("{{{}}}", colibri_tests::modern_meta())).unwrap();
     meta["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
     let mut params = json!({ "uri": uris[0], "_meta": meta });
     let mut read = |params: &Value| {
         let id = client.next_id();
-        client.send(json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params }).to_string());
+        client.send(
+            json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params })
+                .to_string(),
+        );
         client.answer(id)
     };
     let asked = read(&params);
@@ -563,12 +636,20 @@ fn a_person_lists_reads_and_gets_them_by_commands() {
     let run = |args: &[&str]| {
         let output = place.colibri_mcp(args).output().unwrap();
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
+        (
+            output.status.code(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
     };
     for args in [&["resources"][..], &["resources", "list"]] {
         let (code, listed, _) = run(args);
         assert_eq!(code, Some(0));
-        for uri in ["fs+file:///a.txt", "ui://fs/show/page.html", "fs+file:///{path}"] {
+        for uri in [
+            "fs+file:///a.txt",
+            "ui://fs/show/page.html",
+            "fs+file:///{path}",
+        ] {
             assert!(listed.contains(uri), "{listed}");
         }
     }
@@ -577,35 +658,56 @@ fn a_person_lists_reads_and_gets_them_by_commands() {
     let (code, _, why) = run(&["resources", "read", "fs+file:///none"]);
     assert!(code == Some(65) && why.contains("none"), "{code:?} {why}");
     let (_, listed, _) = run(&["prompts"]);
-    assert!(listed.contains("fs__greet") && listed.contains("[who]"), "{listed}");
+    assert!(
+        listed.contains("fs__greet") && listed.contains("[who]"),
+        "{listed}"
+    );
     let (code, got, _) = run(&["prompts", "get", "fs__greet", "who=you"]);
     assert_eq!(code, Some(0));
-    assert!(got.contains("hello") && got.contains("fs+file:///a.txt"), "{got}");
+    assert!(
+        got.contains("hello") && got.contains("fs+file:///a.txt"),
+        "{got}"
+    );
     let sent = received(&place, "fs", "prompts/get");
     assert_eq!(sent[0]["params"]["arguments"], json!({ "who": "you" }));
     let (_, raw, _) = run(&["--json", "resources", "list"]);
     let raw: Value = serde_json::from_str(&raw).unwrap();
     assert_eq!(raw["resources"][0]["size"], 5, "{raw}");
-    assert_eq!(names(&raw["resourceTemplates"], "uriTemplate"), ["fs+file:///{path}"]);
+    assert_eq!(
+        names(&raw["resourceTemplates"], "uriTemplate"),
+        ["fs+file:///{path}"]
+    );
     drop(daemon);
 }
 
 /// What a client at the door of `fs` sees and does.
 fn at_the_door_of_fs(mut ask: impl FnMut(&str, Value) -> Value) {
-    let mut list = |method: &str, member: &str, key: &str| names(&ask(method, json!({}))["result"][member], key);
+    let mut list = |method: &str, member: &str, key: &str| {
+        names(&ask(method, json!({}))["result"][member], key)
+    };
     assert_eq!(list("tools/list", "tools", "name"), ["show"]);
-    assert_eq!(list("prompts/list", "prompts", "name"), ["greet", "strange name"]);
+    assert_eq!(
+        list("prompts/list", "prompts", "name"),
+        ["greet", "strange name"]
+    );
     assert_eq!(
         list("resources/list", "resources", "uri"),
         ["file:///a.txt", "ui://show/page.html"]
     );
     assert_eq!(
-        list("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        list(
+            "resources/templates/list",
+            "resourceTemplates",
+            "uriTemplate"
+        ),
         ["file:///{path}"]
     );
     let listed = ask("tools/list", json!({}))["result"]["tools"][0].take();
     assert_eq!(listed["_meta"]["ui"]["resourceUri"], "ui://show/page.html");
-    assert!(listed["_meta"].get("org.colibri/server").is_none(), "{listed}");
+    assert!(
+        listed["_meta"].get("org.colibri/server").is_none(),
+        "{listed}"
+    );
     let called = ask("tools/call", json!({ "name": "show", "arguments": {} }));
     assert_eq!(called["result"]["content"][0]["uri"], "file:///a.txt");
     let read = ask("resources/read", json!({ "uri": "ui://show/page.html" }));
@@ -629,14 +731,22 @@ fn a_door_of_one_server_shows_it_alone_under_its_own_names() {
     let place = Place::new();
     let mut other = everything();
     let more = json!({ "name": "only_other", "inputSchema": {} });
-    other["tools/list"]["tools"].as_array_mut().unwrap().push(more);
+    other["tools/list"]["tools"]
+        .as_array_mut()
+        .unwrap()
+        .push(more);
     place.registry(&json!({
         "fs": place.library("fs", LEGACY, json!({}), &everything()),
         "other": place.library("other", LEGACY, json!({}), &other),
     }));
     let daemon = place.start(&[]);
     // Others' lists, made before, are not the ones that are shown here.
-    assert!(daemon.legacy(LEGACY).tools().contains(&"fs__show".to_owned()));
+    assert!(
+        daemon
+            .legacy(LEGACY)
+            .tools()
+            .contains(&"fs__show".to_owned())
+    );
     let mut client = daemon.connect();
     client.send(r#"{"colibri":1,"narrow":[],"only":"fs"}"#);
     client.initialize(LEGACY);
@@ -654,7 +764,10 @@ fn an_apps_page_calls_its_servers_own_tools_on_the_joint_door() {
     other["tools/call refresh"] = json!({ "content": [] });
     let mut third = other.clone();
     let more = json!({ "name": "show", "inputSchema": {} });
-    third["tools/list"]["tools"].as_array_mut().unwrap().push(more);
+    third["tools/list"]["tools"]
+        .as_array_mut()
+        .unwrap()
+        .push(more);
     place.registry(&json!({
         "fs": place.library("fs", LEGACY, json!({}), &everything()),
         "other": place.library("other", LEGACY, json!({}), &other),
@@ -674,6 +787,9 @@ fn an_apps_page_calls_its_servers_own_tools_on_the_joint_door() {
     client.tools();
     let refused = client.ask("tools/call", json!({ "name": "show", "arguments": {} }));
     let why = refused["error"]["message"].as_str().unwrap();
-    assert!(why.contains("several servers have a tool of that name"), "{why}");
+    assert!(
+        why.contains("several servers have a tool of that name"),
+        "{why}"
+    );
     assert_eq!(refused["error"]["code"], -32602);
 }

@@ -9,7 +9,8 @@ const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 const PROMPTS: &str = r#"[{"name":"review","description":"Review it."},{"title":"no name"}]"#;
 const RESOURCES: &str = r#"[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"b","description":"B"},{"uri":"x"},{"uri":"file:///no!","name":"no"}]"#;
-const TEMPLATES: &str = r#"[{"uriTemplate":"file:///{path}","name":"any"},{"uri":"file:///c","name":"none"}]"#;
+const TEMPLATES: &str =
+    r#"[{"uriTemplate":"file:///{path}","name":"any"},{"uri":"file:///c","name":"none"}]"#;
 
 /// A place with one fixture server `fix` that offers something of everything.
 fn place(args: &[&str], more: Value) -> Place {
@@ -73,7 +74,10 @@ fn change(place: &Place, caller: &mut Client, list: &str) {
             "resources",
             json!({ "name": name, "uriTemplate": format!("{name}:{{z}}") }),
         ),
-        "resources" => ("resources", json!({ "name": name, "uri": format!("file:///{name}") })),
+        "resources" => (
+            "resources",
+            json!({ "name": name, "uri": format!("file:///{name}") }),
+        ),
         _ => ("prompts", json!({ "name": name })),
     };
     place.defines("fix", list, &json!([entry]).to_string());
@@ -98,7 +102,9 @@ fn times_read(place: &Place, server: &str, method: &str) -> usize {
 }
 
 fn methods(told: &[Value]) -> Vec<&str> {
-    told.iter().filter_map(|message| message["method"].as_str()).collect()
+    told.iter()
+        .filter_map(|message| message["method"].as_str())
+        .collect()
 }
 
 #[test]
@@ -109,7 +115,10 @@ fn every_list_of_a_server_is_read_and_remembered() {
             for mut client in [daemon.legacy(LEGACY), daemon.modern()] {
                 assert_eq!(listed(&mut client, "prompts/list"), ["fix__review"]);
                 let resources = listed(&mut client, "resources/list");
-                assert_eq!(resources, ["fix+file:///a", "fix+file:///b", "fix+file:///no!"]);
+                assert_eq!(
+                    resources,
+                    ["fix+file:///a", "fix+file:///b", "fix+file:///no!"]
+                );
                 let templates = listed(&mut client, "resources/templates/list");
                 assert_eq!(templates, ["fix+file:///{path}"]);
             }
@@ -121,7 +130,11 @@ fn every_list_of_a_server_is_read_and_remembered() {
         let before = place.started("fix").len();
         let daemon = place.start(&[]);
         check(&daemon);
-        assert_eq!(place.started("fix").len(), before, "a list started the server");
+        assert_eq!(
+            place.started("fix").len(),
+            before,
+            "a list started the server"
+        );
     }
 }
 
@@ -137,8 +150,16 @@ fn a_server_without_templates_or_with_a_list_that_fails_keeps_the_rest() {
     assert_eq!(listed(&mut client, "resources/list").len(), 3);
     assert!(listed(&mut client, "resources/templates/list").is_empty());
     assert!(listed(&mut client, "prompts/list").is_empty());
-    assert!(daemon.log().contains("could not read the list of its prompts"));
-    assert!(!daemon.log().contains("could not read the list of its templates"));
+    assert!(
+        daemon
+            .log()
+            .contains("could not read the list of its prompts")
+    );
+    assert!(
+        !daemon
+            .log()
+            .contains("could not read the list of its templates")
+    );
 }
 
 #[test]
@@ -176,7 +197,10 @@ fn changes_are_told_of_exactly_the_lists_that_changed() {
         assert_eq!(methods(&told[0])[..5], [r, r, p, r, p], "{version}");
         assert_eq!(methods(&told[1])[..5], [r, r, p, r, p], "{version}");
         assert_eq!(methods(&told[2]), [p, p], "{version}");
-        assert!(told[1].iter().all(|told| told["params"]["_meta"][ID] == id), "{told:?}");
+        assert!(
+            told[1].iter().all(|told| told["params"]["_meta"][ID] == id),
+            "{told:?}"
+        );
         place.defines("fix", "prompts", r#"[{"name":"third"}]"#);
         tell(&mut caller, "prompts/list_changed", json!({}));
         everything.notification(p);
@@ -192,12 +216,12 @@ fn nobody_is_told_of_changes_of_what_is_hidden_from_them() {
     offer(&place, "fix");
     offer(&place, "hidden");
     let me = nix::unistd::geteuid().to_string();
-    let rule =
-        |servers: Value| json!({ "users": { &me: { "gates": ["write", "external-call"], "servers": servers } } });
+    let rule = |servers: Value| json!({ "users": { &me: { "gates": ["write", "external-call"], "servers": servers } } });
     place.clients(&rule(json!({ "fix": ["*"], "hidden": ["*"] })).to_string());
     // With the answer to its question the hidden server says that its list has changed.
     let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
-    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    let ask =
+        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
     place.frame("ask", ask.to_string().as_bytes());
     let changed = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
     let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
@@ -270,7 +294,8 @@ fn subscribed(daemon: &Daemon<'_>, era: Era, uri: &str) -> (Client, Value) {
             (client, Value::Null)
         }
         Era::Modern => {
-            let (client, id, honoured) = listener(daemon, json!({ "resourceSubscriptions": [uri] }));
+            let (client, id, honoured) =
+                listener(daemon, json!({ "resourceSubscriptions": [uri] }));
             assert_eq!(honoured, json!({ "resourceSubscriptions": [uri] }));
             (client, json!(id))
         }
@@ -279,7 +304,13 @@ fn subscribed(daemon: &Daemon<'_>, era: Era, uri: &str) -> (Client, Value) {
 
 /// How often the process of a server was asked to tell of a resource, and to tell of it no more.
 fn asked_to_tell(place: &Place, uri: &str) -> (usize, usize) {
-    let count = |kind: &str| place.recorded("fix", kind).iter().filter(|line| **line == uri).count();
+    let count = |kind: &str| {
+        place
+            .recorded("fix", kind)
+            .iter()
+            .filter(|line| **line == uri)
+            .count()
+    };
     (count("resources/subscribe"), count("resources/unsubscribe"))
 }
 
@@ -305,8 +336,13 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
         } else {
             assert!(listens_for(&place, "file:///a") && listens_for(&place, "file:///b"));
         }
-        let update = |client: &mut Client, uri: &str| tell(client, "resources/updated", json!({ "uri": uri, "x": 1 }));
-        for (own, shown) in [("file:///a", "fix+file:///a"), ("file:///a/part", "fix+file:///a/part")] {
+        let update = |client: &mut Client, uri: &str| {
+            tell(client, "resources/updated", json!({ "uri": uri, "x": 1 }))
+        };
+        for (own, shown) in [
+            ("file:///a", "fix+file:///a"),
+            ("file:///a/part", "fix+file:///a/part"),
+        ] {
             update(&mut caller, own);
             for (client, id) in [&mut legacy, &mut modern] {
                 let told = client.notification("notifications/resources/updated");
@@ -329,7 +365,9 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
             assert_eq!(told.count(), 0, "{version}");
         }
         // One leaves in its way, the other by going.
-        let answer = legacy.0.ask("resources/unsubscribe", json!({ "uri": "fix+file:///a" }));
+        let answer = legacy
+            .0
+            .ask("resources/unsubscribe", json!({ "uri": "fix+file:///a" }));
         assert_eq!(answer["result"], json!({}));
         update(&mut caller, "file:///a");
         assert_eq!(
@@ -337,7 +375,11 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
             modern.1
         );
         // Both were looked at before the next message of the server was read.
-        tell(&mut caller, "resources/updated", json!({ "uri": "file:///nobody" }));
+        tell(
+            &mut caller,
+            "resources/updated",
+            json!({ "uri": "file:///nobody" }),
+        );
         assert_eq!(methods(&told_so_far(&mut legacy.0)), Vec::<&str>::new());
         drop(modern);
         wait_for("the end of the subscription at the server", || {
@@ -411,7 +453,8 @@ fn a_process_that_comes_after_another_is_subscribed_again() {
         let place = place(&["--speak", version], json!({ "idle_timeout_s": 1 }));
         place.add_brief();
         let daemon = place.start(&[]);
-        let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        let mut clients =
+            [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
         // It is not idle while somebody is subscribed.
         daemon.outlast_brief();
         let before = place.started("fix").len();
@@ -419,10 +462,17 @@ fn a_process_that_comes_after_another_is_subscribed_again() {
         caller.call("fix__exit", json!({}));
         for client in &mut clients {
             let told = client.notification("notifications/resources/updated");
-            assert_eq!(told["params"]["uri"], "fix+file:///a", "nobody knows what was missed");
+            assert_eq!(
+                told["params"]["uri"], "fix+file:///a",
+                "nobody knows what was missed"
+            );
         }
         assert_eq!(place.started("fix").len(), before + 1, "{version}");
-        tell(&mut caller, "resources/updated", json!({ "uri": "file:///a" }));
+        tell(
+            &mut caller,
+            "resources/updated",
+            json!({ "uri": "file:///a" }),
+        );
         for client in &mut clients {
             client.notification("notifications/resources/updated");
         }
@@ -447,7 +497,11 @@ fn a_server_that_hangs_up_is_asked_again() {
         (place.recorded("fix", "listen").len() > before).then_some(())
     });
     assert!(listens_for(&place, "file:///a"));
-    tell(&mut client, "resources/updated", json!({ "uri": "file:///a" }));
+    tell(
+        &mut client,
+        "resources/updated",
+        json!({ "uri": "file:///a" }),
+    );
     let told = client.notification("notifications/resources/updated");
     assert_eq!(told["params"]["uri"], "fix+file:///a");
 }
@@ -459,10 +513,12 @@ fn a_flood_of_updates_costs_nobody_anything() {
         let place = place(&["--speak", version], json!({ "timeout_ms": 600_000 }));
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
-        let mut clients = [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        let mut clients =
+            [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
         let times = if is_short() { 5_000 } else { 50_000 };
         let flood = |client: &mut Client, uri: &str| {
-            let arguments = json!({ "method": "resources/updated", "params": { "uri": uri }, "times": times });
+            let arguments =
+                json!({ "method": "resources/updated", "params": { "uri": uri }, "times": times });
             assert_eq!(text_of(&client.call("fix__tell", arguments)), "told");
         };
         flood(&mut caller, "file:///other");
@@ -479,9 +535,15 @@ fn a_flood_of_updates_costs_nobody_anything() {
         // What comes after is told again, in the server's words.
         for client in &mut clients {
             wait_for("an update that is passed on", || {
-                tell(&mut caller, "resources/updated", json!({ "uri": "file:///a", "x": 1 }));
+                tell(
+                    &mut caller,
+                    "resources/updated",
+                    json!({ "uri": "file:///a", "x": 1 }),
+                );
                 let told = told_so_far(client);
-                told.iter().any(|message| message["params"]["x"] == 1).then_some(())
+                told.iter()
+                    .any(|message| message["params"]["x"] == 1)
+                    .then_some(())
             });
         }
     }
@@ -496,10 +558,10 @@ fn the_end_of_a_subscription_counts_though_its_server_was_taken_away() {
     let mut caller = daemon.connect();
     caller.open_with(LEGACY, json!({ "elicitation": {} }));
     let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
-    let ask = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+    let ask =
+        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
     place.frame("ask", ask.to_string().as_bytes());
-    let update =
-        json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "file:///a" } });
+    let update = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "file:///a" } });
     let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
     place.frame("then", format!("{update}\n{answer}").as_bytes());
     let call = caller.request_tool("fix__ask_raw", json!({ "case": "ask", "then": "then" }));
@@ -512,12 +574,16 @@ fn the_end_of_a_subscription_counts_though_its_server_was_taken_away() {
     caller.send(accept.to_string());
     assert_eq!(caller.answer(call)["result"]["content"], json!([]));
     let told = told_so_far(&mut client);
-    assert!(!methods(&told).contains(&"notifications/resources/updated"), "{told:?}");
+    assert!(
+        !methods(&told).contains(&"notifications/resources/updated"),
+        "{told:?}"
+    );
 }
 
 /// What a client is told of log messages while it has one of this level written for it.
 fn logged(client: &mut Client, level: &str, meta: Value) -> usize {
-    let arguments = json!({ "method": "message", "params": { "level": level, "data": { "n": 1 }, "x": [1] } });
+    let arguments =
+        json!({ "method": "message", "params": { "level": level, "data": { "n": 1 }, "x": [1] } });
     let params = json!({ "name": "fix__tell", "arguments": arguments, "_meta": meta });
     let before = client.others.len();
     let id = client.request("tools/call", params);
@@ -568,14 +634,24 @@ fn log_messages_go_to_those_whose_call_they_are_about_and_who_want_them() {
             1,
             "{version}"
         );
-        assert_eq!(logged(&mut modern, "info", json!({ WANTED: "notice" })), 0, "{version}");
+        assert_eq!(
+            logged(&mut modern, "info", json!({ WANTED: "notice" })),
+            0,
+            "{version}"
+        );
         // Nobody without a call there was told anything.
         for client in [&mut plain, &mut grave] {
             let told = told_so_far(client);
-            assert!(!methods(&told).contains(&"notifications/message"), "{told:?}");
+            assert!(
+                !methods(&told).contains(&"notifications/message"),
+                "{told:?}"
+            );
         }
         if version == LEGACY {
-            assert_eq!(place.recorded("fix", "level"), ["\"warning\"", "\"notice\""]);
+            assert_eq!(
+                place.recorded("fix", "level"),
+                ["\"warning\"", "\"notice\""]
+            );
             drop(modern);
             wait_for("the level of those who are left", || {
                 (place.recorded("fix", "level").last()? == "\"warning\"").then_some(())
@@ -607,7 +683,10 @@ fn log_messages_of_no_call_go_to_those_who_said_that_they_want_them() {
     }
     let params = json!({ "level": "warning", "data": 1 });
     client.call("fix__tell_later", json!({ "params": params }));
-    assert_eq!(client.notification("notifications/message")["params"], params);
+    assert_eq!(
+        client.notification("notifications/message")["params"],
+        params
+    );
     for caller in [&mut other, &mut silent] {
         assert!(!methods(&told_so_far(caller)).contains(&"notifications/message"));
     }
@@ -622,13 +701,17 @@ fn a_log_message_does_not_overtake_the_answer_before_it() {
     client.ask("logging/setLevel", json!({ "level": "info" }));
     // Both are read at once.
     let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
-    let message = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
+    let message =
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":1}}"#;
     place.frame("both", format!("{answer}\n{message}").as_bytes());
     for _ in 0..20 {
         let call = client.request_tool("fix__frame", json!({ "case": "both" }));
         client.answer(call);
         let told: Vec<Value> = client.others.drain(..).collect();
-        assert!(!methods(&told).contains(&"notifications/message"), "{told:?}");
+        assert!(
+            !methods(&told).contains(&"notifications/message"),
+            "{told:?}"
+        );
         client.notification("notifications/message");
     }
 }

@@ -10,8 +10,10 @@ use serde_json::{Value, json};
 
 /// A list with this description of the tool `echo`, and the tools by which a test steers the fixture.
 fn tools(description: &str) -> String {
-    let steer = ["change_tools", "exit"].map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
-    let echo = json!({ "name": "echo", "description": description, "inputSchema": { "type": "object" } });
+    let steer = ["change_tools", "exit"]
+        .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
+    let echo =
+        json!({ "name": "echo", "description": description, "inputSchema": { "type": "object" } });
     json!([echo, steer[0], steer[1]]).to_string()
 }
 
@@ -27,9 +29,16 @@ fn place(args: &[&str], more: Value) -> Place {
 
 /// Runs `colibri-mcp`: its exit status and all that it wrote.
 fn colibri(place: &Place, args: &[&str]) -> (Option<i32>, String) {
-    let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+    let output = place
+        .colibri_mcp(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }
 
 /// What waits of a server: by name (`None`: the instructions), its hash.
@@ -116,8 +125,15 @@ fn blocked(client: &mut Client) -> u64 {
 fn assert_shown_blocked(client: &mut Client, count: u64) {
     assert_eq!(blocked(client), count);
     let status = client.call("colibri_status", json!({}));
-    assert_eq!(status["structuredContent"]["servers"]["tools_blocked"], count);
-    assert_eq!(text_of(&status).contains("pin diff fix"), count > 0, "{status}");
+    assert_eq!(
+        status["structuredContent"]["servers"]["tools_blocked"],
+        count
+    );
+    assert_eq!(
+        text_of(&status).contains("pin diff fix"),
+        count > 0,
+        "{status}"
+    );
 }
 
 fn events(place: &Place, event: &str) -> Vec<Value> {
@@ -133,9 +149,15 @@ fn the_first_definition_is_trusted_and_stays_so() {
     assert_serves(&mut client);
     assert_shown_blocked(&mut client, 0);
     let path = place.path("state/pins.json");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let first = fs::read_to_string(&path).unwrap();
-    assert!(first.contains("first use") && first.contains(GOOD), "{first}");
+    assert!(
+        first.contains("first use") && first.contains(GOOD),
+        "{first}"
+    );
     let (status, text) = colibri(&place, &["pin", "list"]);
     assert_eq!(status, Some(0), "{text}");
     assert!(
@@ -193,13 +215,19 @@ fn a_change_that_is_told_is_blocked_until_it_is_accepted() {
             assert!(text.contains(part), "{part}: {text}");
         }
         let hash = waiting(&place, "fix").remove(0).1;
-        assert!(text.contains(&format!("--sha256 {hash} fix echo")), "{text}");
+        assert!(
+            text.contains(&format!("--sha256 {hash} fix echo")),
+            "{text}"
+        );
         // Who is not asked and names no hash has seen nothing.
         let (status, text) = colibri(&place, &["pin", "accept", "fix", "echo"]);
         assert_eq!(status, Some(64), "{text}");
         assert_eq!(colibri(&place, &["pin", "accept", "fix"]).0, Some(64));
         for wrong in ["0".repeat(64), "x".to_owned()] {
-            let (status, text) = colibri(&place, &["pin", "accept", "fix", "echo", "--sha256", &wrong]);
+            let (status, text) = colibri(
+                &place,
+                &["pin", "accept", "fix", "echo", "--sha256", &wrong],
+            );
             assert_eq!(status, Some(65), "{text}");
             assert!(text.contains("nothing was accepted"), "{text}");
         }
@@ -259,7 +287,11 @@ fn a_call_does_not_reach_a_process_that_was_not_judged() {
         assert!(lists(&mut client, "fix__echo"));
         let id = client.request_tool("fix__echo", json!({ "a": 1 }));
         let answer = client.answer(id);
-        assert_eq!(code_of(&answer), Some("PIN_CHANGED"), "{isolation}: {answer}");
+        assert_eq!(
+            code_of(&answer),
+            Some("PIN_CHANGED"),
+            "{isolation}: {answer}"
+        );
         assert_eq!(echoes(&place), before.0, "{isolation}");
         assert!(place.started("fix").len() > before.1, "{isolation}");
         assert_blocked(&mut client);
@@ -345,13 +377,19 @@ fn a_tool_that_was_away_comes_back_as_it_was_or_not_at_all() {
     };
     let without: Vec<Value> = serde_json::from_str(&tools(GOOD)).unwrap();
     change(&mut client, &json!(without[1..]).to_string(), false);
-    let answer = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+    let answer = client.ask(
+        "tools/call",
+        json!({ "name": "fix__echo", "arguments": {} }),
+    );
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     place.defines("fix", "definitions", &tools(EVIL));
     client.call("fix__change_tools", json!({}));
     // What is not offered is no change for clients: until the server's list is read, the tool is unknown.
     wait_for("the definition to be read", || {
-        let answer = client.ask("tools/call", json!({ "name": "fix__echo", "arguments": {} }));
+        let answer = client.ask(
+            "tools/call",
+            json!({ "name": "fix__echo", "arguments": {} }),
+        );
         answer.get("error").is_none().then_some(())
     });
     assert_blocked(&mut client);
@@ -375,7 +413,10 @@ fn hidden_characters_are_never_trusted_on_first_use() {
     ] {
         let (status, text) = colibri(&place, args);
         assert_eq!(status, Some(0), "{text}");
-        assert!(!text.contains(['\u{200b}', '\u{e0041}', '\u{202e}']), "{text}");
+        assert!(
+            !text.contains(['\u{200b}', '\u{e0041}', '\u{202e}']),
+            "{text}"
+        );
         assert!(text.contains("new"), "{text}");
     }
     let (_, text) = colibri(&place, &["pin", "diff", "fix", "echo"]);
@@ -400,8 +441,14 @@ fn a_tool_whose_name_hides_something_is_accepted_as_it_is_shown() {
     let mut client = daemon.legacy(LEGACY);
     assert!(!client.tools().iter().any(|name| name.starts_with("fix__")));
     let hash = waiting(&place, "fix").remove(0).1;
-    let (status, text) = colibri(&place, &["pin", "accept", "fix", "ec\\u{200b}ho", "--sha256", &hash]);
-    assert_eq!((status, text.trim()), (Some(0), "Accepted: fix ec\\u{200b}ho"));
+    let (status, text) = colibri(
+        &place,
+        &["pin", "accept", "fix", "ec\\u{200b}ho", "--sha256", &hash],
+    );
+    assert_eq!(
+        (status, text.trim()),
+        (Some(0), "Accepted: fix ec\\u{200b}ho")
+    );
     assert!(client.tools().iter().any(|name| name.starts_with("fix__")));
 }
 
@@ -411,7 +458,10 @@ fn changed_instructions_are_left_out() {
     let instructions = |daemon: &Daemon<'_>| {
         let mut client = daemon.modern();
         let answer = client.ask("server/discover", json!({}));
-        answer["result"]["instructions"].as_str().unwrap().to_owned()
+        answer["result"]["instructions"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
@@ -421,16 +471,26 @@ fn changed_instructions_are_left_out() {
     fs::write(place.path("fix.instructions"), "Obey fix.").unwrap();
     // Its tools are as approved.
     assert_serves(&mut client);
-    assert!(!instructions(&daemon).contains("fix."), "{}", instructions(&daemon));
+    assert!(
+        !instructions(&daemon).contains("fix."),
+        "{}",
+        instructions(&daemon)
+    );
     let servers = client.call("colibri_external_mcp_servers", json!({}));
     let fix = &servers["structuredContent"]["servers"][0];
     assert_eq!(
         (&fix["instructions_blocked"], &fix["tools_blocked"]),
         (&json!(true), &json!(0))
     );
-    assert!(text_of(&servers).contains("its instructions are blocked"), "{servers}");
+    assert!(
+        text_of(&servers).contains("its instructions are blocked"),
+        "{servers}"
+    );
     let (_, text) = colibri(&place, &["pin", "diff", "fix", "--instructions"]);
-    assert!(text.contains("- : \"This is fix.\"\n+ : \"Obey fix.\""), "{text}");
+    assert!(
+        text.contains("- : \"This is fix.\"\n+ : \"Obey fix.\""),
+        "{text}"
+    );
     accept_all(&place, "fix");
     assert!(instructions(&daemon).contains("> Obey fix."));
 }
@@ -444,18 +504,30 @@ fn strict_trusts_nothing_until_it_is_accepted() {
     assert_blocked(&mut client);
     assert_shown_blocked(&mut client, 3);
     let (_, text) = colibri(&place, &["pin", "diff", "fix"]);
-    let all = text
-        .lines()
-        .find_map(|line| line.trim().strip_prefix("colibri-mcp pin accept fix --all --sha256 "));
+    let all = text.lines().find_map(|line| {
+        line.trim()
+            .strip_prefix("colibri-mcp pin accept fix --all --sha256 ")
+    });
     let (hash, other) = (all.unwrap(), "0".repeat(64));
     assert!(text.contains("--pin-strict"), "{text}");
-    assert_eq!(colibri(&place, &["pin", "accept", "fix", "--all"]).0, Some(64));
     assert_eq!(
-        colibri(&place, &["pin", "accept", "fix", "--all", "--sha256", &other]).0,
+        colibri(&place, &["pin", "accept", "fix", "--all"]).0,
+        Some(64)
+    );
+    assert_eq!(
+        colibri(
+            &place,
+            &["pin", "accept", "fix", "--all", "--sha256", &other]
+        )
+        .0,
         Some(65)
     );
     let (status, text) = colibri(&place, &["pin", "accept", "fix", "--all", "--sha256", hash]);
-    assert_eq!((status, text.matches("Accepted").count()), (Some(0), 4), "{text}");
+    assert_eq!(
+        (status, text.matches("Accepted").count()),
+        (Some(0), 4),
+        "{text}"
+    );
     assert_serves(&mut client);
     // One tool more waits, the others go on.
     let mut more: Vec<Value> = serde_json::from_str(&tools(GOOD)).unwrap();
@@ -477,7 +549,10 @@ fn strict_trusts_nothing_until_it_is_accepted() {
     daemon.stop();
     // The environment says the same as the flag.
     let mut command = place.command(&["--check"]);
-    let output = command.env("COLIBRI_MCP_PIN_STRICT", "maybe").output().unwrap();
+    let output = command
+        .env("COLIBRI_MCP_PIN_STRICT", "maybe")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(78));
 }
 
@@ -578,7 +653,9 @@ fn what_one_clients_process_says_is_no_other_clients_harm() {
 fn look_alikes_are_told_of() {
     let place = Place::new();
     let entry = |name: &str| place.fixture(name, &[], json!({}));
-    place.registry(&json!({ "docs": entry("docs"), "d0cs": entry("d0cs"), "notes": entry("notes") }));
+    place.registry(
+        &json!({ "docs": entry("docs"), "d0cs": entry("d0cs"), "notes": entry("notes") }),
+    );
     let named = |names: &[&str]| {
         let tools = names
             .iter()
@@ -590,7 +667,13 @@ fn look_alikes_are_told_of() {
     place.defines(
         "notes",
         "definitions",
-        &named(&["colibri_status", "read", "re\u{430}d", "l\u{200b}ist", "list"]),
+        &named(&[
+            "colibri_status",
+            "read",
+            "re\u{430}d",
+            "l\u{200b}ist",
+            "list",
+        ]),
     );
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
@@ -645,7 +728,11 @@ fn pins_are_for_operators() {
             .args(args);
         let output = command.uid(54_321).gid(0).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(65), 0), "{text}");
+        assert_eq!(
+            (output.status.code(), output.stdout.len()),
+            (Some(65), 0),
+            "{text}"
+        );
         assert!(text.contains("for operators"), "{text}");
     }
 }
@@ -660,7 +747,10 @@ fn accept(place: &Place, option: &str, name: &str) {
     };
     assert!(shown["diff"].as_str().unwrap().contains("Obey."), "{shown}");
     let hash = shown["waiting"].as_str().unwrap();
-    let (status, text) = colibri(place, &["pin", "accept", "fix", option, name, "--sha256", hash]);
+    let (status, text) = colibri(
+        place,
+        &["pin", "accept", "fix", option, name, "--sha256", hash],
+    );
     assert_eq!(status, Some(0), "{text}");
     assert!(text.contains("Accepted: fix"), "{text}");
 }
@@ -672,7 +762,8 @@ fn prompts_and_resources_that_change_are_blocked_until_accepted() {
         let resource = json!([
             { "uri": "file:///a", "name": "a", "description": text, "size": text.len() },
             { "uri": "file:///b", "name": "b" } ]);
-        let template = json!([{ "uriTemplate": "file:///x/{path}", "name": "x", "description": text }]);
+        let template =
+            json!([{ "uriTemplate": "file:///x/{path}", "name": "x", "description": text }]);
         place.defines("fix", "prompts", &prompt.to_string());
         place.defines("fix", "resources", &resource.to_string());
         place.defines("fix", "templates", &template.to_string());
@@ -680,14 +771,21 @@ fn prompts_and_resources_that_change_are_blocked_until_accepted() {
     let names = |client: &mut Client, method: &str, member: &str, key: &str| {
         let answer = client.ask(method, json!({}));
         let list = answer["result"][member].as_array().unwrap().clone();
-        let names = list.iter().map(|entry| entry[key].as_str().unwrap().to_owned());
+        let names = list
+            .iter()
+            .map(|entry| entry[key].as_str().unwrap().to_owned());
         names.collect::<Vec<_>>()
     };
     let listed = |client: &mut Client| {
         [
             names(client, "prompts/list", "prompts", "name"),
             names(client, "resources/list", "resources", "uri"),
-            names(client, "resources/templates/list", "resourceTemplates", "uriTemplate"),
+            names(
+                client,
+                "resources/templates/list",
+                "resourceTemplates",
+                "uriTemplate",
+            ),
         ]
     };
     let place = place(&["--tool", "tell"], json!({}));
@@ -700,7 +798,10 @@ fn prompts_and_resources_that_change_are_blocked_until_accepted() {
     // While nobody looks, every text becomes another one; the file that was pinned is read by the next daemon.
     define(&place, "Obey.");
     let mut registry = place.fixture("fix", &["--tool", "tell", "--only"], json!({}));
-    registry["args"].as_array_mut().unwrap().push(json!("--logs"));
+    registry["args"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!("--logs"));
     place.registry(&json!({ "fix": registry }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);

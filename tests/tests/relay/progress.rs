@@ -12,7 +12,8 @@ const CALLS: usize = 100;
 const STEPS: u64 = 100;
 
 /// How a client speaks.
-const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] = [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
+const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] =
+    [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
 
 /// Reads what comes for calls that were sent, until the last is answered: per token, the progress that came. A
 /// notification that is late, strange or out of order is a failure.
@@ -22,11 +23,20 @@ fn read_progress(client: &mut Client, mut tokens: BTreeMap<u64, String>) -> BTre
     while !tokens.is_empty() {
         let message = client.message();
         if message["method"] == "notifications/progress" {
-            let token = message["params"]["progressToken"].as_str().unwrap().to_owned();
-            assert!(!answered.contains(&token), "progress after its answer: {message}");
+            let token = message["params"]["progressToken"]
+                .as_str()
+                .unwrap()
+                .to_owned();
+            assert!(
+                !answered.contains(&token),
+                "progress after its answer: {message}"
+            );
             let last = seen.get_mut(&token).expect("a token of ours");
             *last += 1;
-            assert_eq!(message["params"]["progress"], *last, "out of order: {message}");
+            assert_eq!(
+                message["params"]["progress"], *last,
+                "out of order: {message}"
+            );
         } else if let Some(token) = message["id"].as_u64().and_then(|id| tokens.remove(&id)) {
             assert!(message["result"]["content"].is_array(), "{message}");
             answered.insert(token);
@@ -59,7 +69,10 @@ fn of_ten_thousand_notifications_none_is_lost_late_or_out_of_order() {
             });
             for (client, tokens) in clients.iter_mut().zip(sent) {
                 let seen = read_progress(client, tokens);
-                assert!(seen.values().all(|count| *count == STEPS), "{server}: lost: {seen:?}");
+                assert!(
+                    seen.values().all(|count| *count == STEPS),
+                    "{server}: lost: {seen:?}"
+                );
                 // What came late would come before this answer.
                 client.ask("tools/list", json!({}));
                 let late = client
@@ -76,7 +89,8 @@ fn of_ten_thousand_notifications_none_is_lost_late_or_out_of_order() {
 fn over_http_too_none_is_lost_late_or_out_of_order() {
     let place = Place::new();
     for server in ["legacy", "modern"] {
-        let entry = json!({ "command": program("conformance-fixture"), "args": [server], "prefix": false });
+        let entry =
+            json!({ "command": program("conformance-fixture"), "args": [server], "prefix": false });
         place.registry(&json!({ "fixture": entry }));
         let daemon = place.start(&[]);
         let mut clients: Vec<Http> = (0..CALLS).map(|_| daemon.http()).collect();
@@ -92,14 +106,22 @@ fn over_http_too_none_is_lost_late_or_out_of_order() {
         for client in &mut clients {
             let response = client.response();
             assert!(response.is_stream(), "{response:?}");
-            let messages: Vec<Value> = client.events().into_iter().map(|event| event.message).collect();
+            let messages: Vec<Value> = client
+                .events()
+                .into_iter()
+                .map(|event| event.message)
+                .collect();
             let (answer, told) = messages.split_last().expect("an answer");
             assert!(answer["result"]["content"].is_array(), "{server}: {answer}");
             let values: Vec<_> = told
                 .iter()
                 .map(|message| message["params"]["progress"].as_u64())
                 .collect();
-            assert_eq!(values, (1..=STEPS).map(Some).collect::<Vec<_>>(), "{server}");
+            assert_eq!(
+                values,
+                (1..=STEPS).map(Some).collect::<Vec<_>>(),
+                "{server}"
+            );
         }
     }
 }
@@ -108,8 +130,12 @@ fn over_http_too_none_is_lost_late_or_out_of_order() {
 fn received(place: &Place, tool: &str) -> (BTreeSet<u64>, BTreeSet<u64>) {
     let lines = |text: &str, key: fn(&Value) -> Option<u64>| {
         let lines = place.received("fix", text);
-        let messages = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        messages.filter_map(|message| key(&message)).collect::<BTreeSet<_>>()
+        let messages = lines
+            .iter()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap());
+        messages
+            .filter_map(|message| key(&message))
+            .collect::<BTreeSet<_>>()
     };
     let calls = lines(&format!("\"{tool}\""), |message| message["id"].as_u64());
     let cancelled = lines("notifications/cancelled", |message| {
@@ -145,7 +171,10 @@ fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() 
                     .iter()
                     .filter(|message| message.get("method").is_none())
                     .collect();
-                assert!(late.is_empty(), "answered after their cancellation: {late:?}");
+                assert!(
+                    late.is_empty(),
+                    "answered after their cancellation: {late:?}"
+                );
             }
         }
         // The server answers none of these: each has to be told that nobody waits for it.
@@ -193,7 +222,11 @@ fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
     let daemon = place.start(&[]);
     let mut clients: Vec<Http> = (0..HELD).map(|_| daemon.http()).collect();
     for client in &mut clients {
-        assert!(client.ask(json!(1), "tools/call", json!({ "name": "never", "arguments": {} })));
+        assert!(client.ask(
+            json!(1),
+            "tools/call",
+            json!({ "name": "never", "arguments": {} })
+        ));
     }
     wait_for("the calls to reach the server", || {
         (received(&place, "never").0.len() == HELD).then_some(())
@@ -209,7 +242,8 @@ fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its
     const ROUNDS: usize = 10;
     const A_ROUND: usize = 50;
     let tool = |number: usize| ["never", "wait"][number % 2];
-    let reached = |place: &Place| received(place, "never").0.len() + received(place, "wait").0.len();
+    let reached =
+        |place: &Place| received(place, "never").0.len() + received(place, "wait").0.len();
     for (server, legacy) in [(LEGACY, true), (MODERN, false)] {
         let place = Place::of_fixture(&["--speak", server], json!({ "prefix": false }));
         let daemon = place.start(&[]);
@@ -217,7 +251,9 @@ fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its
         let session = legacy.then(|| other.open(LEGACY));
         for round in 0..ROUNDS {
             let until = format!("round-{round}");
-            let mut clients: Vec<(u64, Http)> = (0..A_ROUND as u64).map(|id| (id + 10, daemon.http())).collect();
+            let mut clients: Vec<(u64, Http)> = (0..A_ROUND as u64)
+                .map(|id| (id + 10, daemon.http()))
+                .collect();
             for (number, (id, client)) in clients.iter_mut().enumerate() {
                 let arguments = json!({ "until": until });
                 match &session {
@@ -254,7 +290,11 @@ fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its
                         client.events().iter().all(|event| event.message.is_null()),
                         "{id} was answered"
                     ),
-                    false => assert_eq!((response.status, response.body.len()), (202, 0), "{id} was answered"),
+                    false => assert_eq!(
+                        (response.status, response.body.len()),
+                        (202, 0),
+                        "{id} was answered"
+                    ),
                 }
                 // What came late would come before this answer.
                 client.in_session(session, r#"{"jsonrpc":"2.0","id":"after","method":"ping"}"#);
@@ -277,7 +317,8 @@ fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its
 fn a_stream_that_breaks_is_read_on_without_loss_and_cancels_nothing() {
     const ALL: u64 = 600;
     let place = Place::new();
-    let entry = json!({ "command": program("conformance-fixture"), "args": ["legacy"], "prefix": false });
+    let entry =
+        json!({ "command": program("conformance-fixture"), "args": ["legacy"], "prefix": false });
     place.registry(&json!({ "fixture": entry }));
     let daemon = place.start(&[]);
     let mut client = daemon.http();
@@ -331,8 +372,15 @@ fn nothing_stays_in_flight_when_a_session_ends() {
     drop(clients);
     // They go on, and are found by their ids.
     other.call_in(&session, 1, "count", json!({}));
-    assert_eq!(other.response().error(), Some(-32600), "it is still in flight");
-    assert!(received(&place, "never").1.is_empty(), "a broken stream cancelled");
+    assert_eq!(
+        other.response().error(),
+        Some(-32600),
+        "it is still in flight"
+    );
+    assert!(
+        received(&place, "never").1.is_empty(),
+        "a broken stream cancelled"
+    );
     other.send(&colibri_tests::http::request(
         "DELETE",
         &[("Mcp-Session-Id", &session)],

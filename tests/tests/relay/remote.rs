@@ -15,7 +15,9 @@ fn behind(place: &Place, args: &[&str]) -> Value {
 /// What a call is answered, without what names the server.
 fn of(client: &mut Client, server: &str, tool: &str, arguments: Value) -> String {
     let answer = client.call(&format!("{server}__{tool}"), arguments);
-    answer.to_string().replace(&format!("{server}__"), "SERVER__")
+    answer
+        .to_string()
+        .replace(&format!("{server}__"), "SERVER__")
 }
 
 fn clients(daemon: &Daemon<'_>) -> [Client; 2] {
@@ -41,7 +43,12 @@ fn a_url_server_and_a_process_are_told_apart_by_name_alone() {
             let tools = client.ask("tools/list", json!({}));
             let of_server = |server: &str| {
                 let tools = tools["result"]["tools"].as_array().unwrap().iter();
-                let own = tools.filter(|tool| tool["name"].as_str().unwrap().starts_with(&format!("{server}__")));
+                let own = tools.filter(|tool| {
+                    tool["name"]
+                        .as_str()
+                        .unwrap()
+                        .starts_with(&format!("{server}__"))
+                });
                 own.map(|tool| tool.to_string().replace(server, "SERVER"))
                     .collect::<Vec<_>>()
             };
@@ -55,8 +62,9 @@ fn a_url_server_and_a_process_are_told_apart_by_name_alone() {
                 ("pid", json!({})),
                 ("huge", json!({ "bytes": 300_000 })),
             ] {
-                let [near, web] = ["near", "web"]
-                    .map(|server| of(&mut client, server, tool, arguments.clone()).replace(server, "SERVER"));
+                let [near, web] = ["near", "web"].map(|server| {
+                    of(&mut client, server, tool, arguments.clone()).replace(server, "SERVER")
+                });
                 assert_eq!(near, web, "{args:?} {tool}");
             }
         }
@@ -75,8 +83,15 @@ fn a_url_server_and_a_process_are_told_apart_by_name_alone() {
         let shape = |server: &str| {
             let name = format!("\"{server}\"");
             let of = |record: &&colibri_tests::Record| record.rec.to_string().contains(&name);
-            let keys =
-                |record: &colibri_tests::Record| record.rec.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+            let keys = |record: &colibri_tests::Record| {
+                record
+                    .rec
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .cloned()
+                    .collect::<Vec<_>>()
+            };
             records.iter().filter(of).map(keys).collect::<Vec<_>>()
         };
         assert_eq!(shape("near"), shape("web"));
@@ -126,10 +141,16 @@ fn a_call_that_was_refused_unprocessed_waits_as_it_is_told() {
         assert_eq!(far.calls(), 2);
         // A longer wait than there is time, and one that is not named, are answered now.
         for (head, seconds) in [("Retry-After: 600\r\n", "600 s"), ("", "30 s")] {
-            let far = Far::new(json!({}), move |_, _, stream| answer(stream, status, head, "slow down"));
+            let far = Far::new(json!({}), move |_, _, stream| {
+                answer(stream, status, head, "slow down")
+            });
             let daemon = far.place.start(&[]);
             let refused = daemon.modern().call("web__echo", json!({}));
-            assert_eq!(code_of(&refused), Some("INTEGRATION_UNAVAILABLE"), "{refused}");
+            assert_eq!(
+                code_of(&refused),
+                Some("INTEGRATION_UNAVAILABLE"),
+                "{refused}"
+            );
             let told = refused["_meta"]["org.colibri/error"]["do"].to_string();
             assert!(
                 told.contains(seconds) && text_of(&refused).contains("slow down"),
@@ -170,7 +191,12 @@ fn what_the_server_says_of_a_failure_is_told_without_secrets() {
             "{text}"
         );
     }
-    assert!(told.lock().unwrap().iter().all(|told| told == "Bearer abcdefgh"));
+    assert!(
+        told.lock()
+            .unwrap()
+            .iter()
+            .all(|told| told == "Bearer abcdefgh")
+    );
     assert!(!daemon.log().contains("abcdefgh"));
 }
 
@@ -222,7 +248,10 @@ struct Legacy {
 
 impl Legacy {
     fn new(
-        call: impl Fn(usize, &colibri_tests::remote::Request, &mut std::net::TcpStream) -> bool + Send + Sync + 'static,
+        call: impl Fn(usize, &colibri_tests::remote::Request, &mut std::net::TcpStream) -> bool
+        + Send
+        + Sync
+        + 'static,
     ) -> Legacy {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let (told, sessions, calls) = (heard.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
@@ -250,13 +279,20 @@ impl Legacy {
                 ("POST", "tools/list") => {
                     json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] })
                 }
-                ("POST", "tools/call") => return call(calls.fetch_add(1, Ordering::SeqCst), request, stream),
+                ("POST", "tools/call") => {
+                    return call(calls.fetch_add(1, Ordering::SeqCst), request, stream);
+                }
                 ("POST", _) => return answer(stream, "202 Accepted", "", ""),
-                ("GET", _) if !after.is_empty() => return call(calls.fetch_add(1, Ordering::SeqCst), request, stream),
+                ("GET", _) if !after.is_empty() => {
+                    return call(calls.fetch_add(1, Ordering::SeqCst), request, stream);
+                }
                 ("DELETE", _) => return answer(stream, "204 No Content", "", ""),
                 _ => return answer(stream, "405 Method Not Allowed", "", ""),
             };
-            json_answer(stream, &json!({ "jsonrpc": "2.0", "id": id, "result": result }))
+            json_answer(
+                stream,
+                &json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+            )
         });
         let place = Place::new();
         place.registry(&json!({ "web": port.entry("/mcp", json!({})) }));
@@ -276,7 +312,10 @@ impl Legacy {
 fn a_legacy_session_has_its_id_and_version_and_is_ended() {
     let far = Legacy::new(|_, request, stream| json_answer(stream, &request.text("hello")));
     let daemon = far.place.start(&[]);
-    assert_eq!(text_of(&daemon.modern().call("web__echo", json!({}))), "hello");
+    assert_eq!(
+        text_of(&daemon.modern().call("web__echo", json!({}))),
+        "hello"
+    );
     daemon.stop();
     let heard = far.heard();
     let at = |what: &str| {
@@ -287,7 +326,10 @@ fn a_legacy_session_has_its_id_and_version_and_is_ended() {
     };
     let v = LEGACY;
     assert!(at("POST initialize - -") < at(&format!("POST notifications/initialized s0 {v}")));
-    assert!(at(&format!("POST notifications/initialized s0 {v}")) < at(&format!("POST tools/list s0 {v}")));
+    assert!(
+        at(&format!("POST notifications/initialized s0 {v}"))
+            < at(&format!("POST tools/list s0 {v}"))
+    );
     assert!(at(&format!("POST tools/list s0 {v}")) < at(&format!("POST tools/call s0 {v}")));
     assert_eq!(heard.last().unwrap(), &format!("DELETE  s0 {v}"));
     at(&format!("GET  s0 {v}"));
@@ -296,8 +338,16 @@ fn a_legacy_session_has_its_id_and_version_and_is_ended() {
 #[test]
 fn a_session_that_the_server_forgot_is_begun_anew() {
     let far = Legacy::new(|number, request, stream| match number {
-        1 => answer(stream, "404 Not Found", "Content-Type: text/plain\r\n", "who?"),
-        _ => json_answer(stream, &request.text(request.field("mcp-session-id").unwrap())),
+        1 => answer(
+            stream,
+            "404 Not Found",
+            "Content-Type: text/plain\r\n",
+            "who?",
+        ),
+        _ => json_answer(
+            stream,
+            &request.text(request.field("mcp-session-id").unwrap()),
+        ),
     });
     let daemon = far.place.start(&[]);
     let mut client = daemon.modern();
@@ -325,10 +375,16 @@ fn a_stream_that_ends_early_is_read_on() {
         false
     });
     let daemon = far.place.start(&[]);
-    assert_eq!(text_of(&daemon.modern().call("web__echo", json!({}))), "at last");
+    assert_eq!(
+        text_of(&daemon.modern().call("web__echo", json!({}))),
+        "at last"
+    );
     let resumed = format!("GET e1 s0 {LEGACY}");
     assert_eq!(
-        far.heard().iter().filter(|heard| **heard == resumed).count(),
+        far.heard()
+            .iter()
+            .filter(|heard| **heard == resumed)
+            .count(),
         2,
         "{:?}",
         far.heard()
@@ -340,14 +396,16 @@ fn a_stream_that_ends_early_is_read_on() {
 fn a_cancelled_call_is_told_to_a_legacy_server_and_ends_the_stream_of_a_modern_one() {
     use std::io::{Read as _, Write as _};
     let far = Legacy::new(|_, _, stream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
         true
     });
     let daemon = far.place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let id = client.request_tool("web__echo", json!({}));
     colibri_tests::wait_for("the call", || {
-        far.has_heard(&format!("POST tools/call s0 {LEGACY}")).then_some(())
+        far.has_heard(&format!("POST tools/call s0 {LEGACY}"))
+            .then_some(())
     });
     client.notify("notifications/cancelled", json!({ "requestId": id }));
     colibri_tests::wait_for("its cancellation", || {
@@ -357,7 +415,8 @@ fn a_cancelled_call_is_told_to_a_legacy_server_and_ends_the_stream_of_a_modern_o
     let (begun, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (note_begun, note_ended) = (begun.clone(), ended.clone());
     let far = Far::new(json!({}), move |_, _, stream| {
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
+        let _ = stream
+            .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n: wait\n\n");
         note_begun.fetch_add(1, Ordering::SeqCst);
         if matches!(stream.read(&mut [0]), Ok(0) | Err(_)) {
             note_ended.fetch_add(1, Ordering::SeqCst);
@@ -367,7 +426,9 @@ fn a_cancelled_call_is_told_to_a_legacy_server_and_ends_the_stream_of_a_modern_o
     let daemon = far.place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let id = client.request_tool("web__echo", json!({}));
-    colibri_tests::wait_for("the call", || (begun.load(Ordering::SeqCst) == 1).then_some(()));
+    colibri_tests::wait_for("the call", || {
+        (begun.load(Ordering::SeqCst) == 1).then_some(())
+    });
     client.notify("notifications/cancelled", json!({ "requestId": id }));
     colibri_tests::wait_for("the end of its stream", || {
         (ended.load(Ordering::SeqCst) == 1).then_some(())
@@ -395,7 +456,12 @@ fn arguments_are_mirrored_and_a_tool_that_may_not_mirror_is_left_out() {
         match request.usual() {
             Some(usual) => json_answer(stream, &usual),
             None => {
-                let fields = ["mcp-method", "mcp-name", "mcp-param-region", "mcp-protocol-version"];
+                let fields = [
+                    "mcp-method",
+                    "mcp-name",
+                    "mcp-param-region",
+                    "mcp-protocol-version",
+                ];
                 told.lock()
                     .unwrap()
                     .extend(fields.map(|name| request.field(name).map(str::to_owned)));
@@ -411,7 +477,8 @@ fn arguments_are_mirrored_and_a_tool_that_may_not_mirror_is_left_out() {
         text_of(&client.call("web__good", json!({ "region": "Zürich" }))),
         "done"
     );
-    let expected = ["tools/call", "good", "=?base64?WsO8cmljaA==?=", MODERN].map(|field| Some(field.to_owned()));
+    let expected = ["tools/call", "good", "=?base64?WsO8cmljaA==?=", MODERN]
+        .map(|field| Some(field.to_owned()));
     assert_eq!(*heard.lock().unwrap(), expected);
     let tools = client.tools();
     assert!(
@@ -446,7 +513,8 @@ fn a_call_that_was_refused_for_its_header_fields_is_sent_once_more_after_the_too
             };
             if request.method() == "tools/list" && changes && calls.load(Ordering::SeqCst) > 0 {
                 let region = json!({ "type": "string", "x-mcp-header": "Region" });
-                usual["result"]["tools"][0]["inputSchema"]["properties"] = json!({ "region": region });
+                usual["result"]["tools"][0]["inputSchema"]["properties"] =
+                    json!({ "region": region });
             }
             json_answer(stream, &usual)
         });
@@ -456,7 +524,10 @@ fn a_call_that_was_refused_for_its_header_fields_is_sent_once_more_after_the_too
         let answered = daemon.modern().call("web__echo", json!({}));
         assert_eq!(code_of(&answered), expected, "{answered}");
         let heard = heard.lock().unwrap();
-        let first = heard.iter().position(|heard| heard == "tools/call").unwrap();
+        let first = heard
+            .iter()
+            .position(|heard| heard == "tools/call")
+            .unwrap();
         let after = match expected {
             Some("PIN_CHANGED") => &["tools/call", "tools/list"][..],
             _ => &["tools/call", "tools/list", "tools/call"],
@@ -476,19 +547,31 @@ fn the_transport_of_2024_11_05_is_spoken_where_the_entry_says_so() {
             *stream_of.lock().unwrap() = Some(stream.try_clone().unwrap());
             return true;
         }
-        assert!(request.line.starts_with("POST /to?s=1 "), "{}", request.line);
+        assert!(
+            request.line.starts_with("POST /to?s=1 "),
+            "{}",
+            request.line
+        );
         answer(stream, "202 Accepted", "", "");
         let id = &request.body["id"];
         let result = match request.method() {
-            "initialize" => json!({ "protocolVersion": "2024-11-05", "capabilities": { "tools": {} },
-                "serverInfo": { "name": "old", "version": "1" } }),
-            "tools/list" => json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] }),
+            "initialize" => {
+                json!({ "protocolVersion": "2024-11-05", "capabilities": { "tools": {} },
+                "serverInfo": { "name": "old", "version": "1" } })
+            }
+            "tools/list" => {
+                json!({ "tools": [{ "name": "echo", "inputSchema": { "type": "object" } }] })
+            }
             "tools/call" => json!({ "content": [{ "type": "text", "text": "old" }] }),
             _ => return true,
         };
         let message = json!({ "jsonrpc": "2.0", "id": id, "result": result });
         let mut events = stream_of.lock().unwrap();
-        write!(events.as_mut().unwrap(), "event: message\r\ndata: {message}\r\n\r\n").is_ok()
+        write!(
+            events.as_mut().unwrap(),
+            "event: message\r\ndata: {message}\r\n\r\n"
+        )
+        .is_ok()
     });
     let place = Place::new();
     place.registry(&json!({ "web": port.entry("/sse", json!({ "type": "sse" })) }));

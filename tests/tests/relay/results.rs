@@ -5,7 +5,8 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 
 use colibri_tests::{
-    Client, Daemon, LEGACY, MODERN, Mounted, Place, code_of, kept_of, last_text_of, text_of, wait_for,
+    Client, Daemon, LEGACY, MODERN, Mounted, Place, code_of, kept_of, last_text_of, text_of,
+    wait_for,
 };
 use serde_json::{Value, json};
 
@@ -19,17 +20,25 @@ fn kept(answer: &Value) -> (String, u64) {
             assert!(answer.to_string().contains("it begins: {"), "{answer}");
             let data = &answer["error"]["data"];
             let says = data["do"].as_str().unwrap();
-            assert!(says.contains("\"lines\":1000") && says.contains("block"), "{says}");
+            assert!(
+                says.contains("\"lines\":1000") && says.contains("block"),
+                "{says}"
+            );
             (&data["kept"], says)
         }
         false => {
-            assert!(result["isError"].is_null() && code_of(answer).is_none(), "{answer}");
+            assert!(
+                result["isError"].is_null() && code_of(answer).is_none(),
+                "{answer}"
+            );
             let says = last_text_of(result);
             assert!(says.contains("do not make it again"), "{says}");
             (&result["_meta"]["org.colibri/kept"], says)
         }
     };
-    let handle = said["handle"].as_str().unwrap_or_else(|| panic!("no handle: {answer}"));
+    let handle = said["handle"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no handle: {answer}"));
     assert!(handle.len() == 32 && says.contains(handle), "{answer}");
     (handle.to_owned(), said["bytes"].as_u64().unwrap())
 }
@@ -83,7 +92,9 @@ fn every_kind() -> Value {
 fn results_of_every_kind_between_every_era_are_kept_as_they_would_have_been_sent() {
     for speak in [LEGACY, MODERN] {
         let place = Place::new();
-        let limited = |more| place.registry(&json!({ "fix": place.library("fix", speak, more, &every_kind()) }));
+        let limited = |more| {
+            place.registry(&json!({ "fix": place.library("fix", speak, more, &every_kind()) }))
+        };
         limited(json!({ "result_limit": 500 }));
         let daemon = place.start(&[]);
         let requests = [
@@ -119,7 +130,10 @@ fn results_of_every_kind_between_every_era_are_kept_as_they_would_have_been_sent
                 let read = whole(client, &handle);
                 assert_eq!(read.len() as u64, bytes);
                 let read: Value = serde_json::from_str(&read).unwrap();
-                assert!(read == result["result"] && read.is_object(), "{speak} {method}: {read}");
+                assert!(
+                    read == result["result"] && read.is_object(),
+                    "{speak} {method}: {read}"
+                );
             }
         }
         daemon.stop();
@@ -146,7 +160,12 @@ fn a_tool_with_an_output_schema_keeps_its_structured_content_and_others_give_it_
     for speak in [LEGACY, MODERN] {
         for (definition, has_schema) in [(schema.clone(), true), (json!({}), false)] {
             let place = Place::new();
-            one_tool(&place, speak, (definition, json!({ "result_limit": 4000 })), &result);
+            one_tool(
+                &place,
+                speak,
+                (definition, json!({ "result_limit": 4000 })),
+                &result,
+            );
             let daemon = place.start(&[]);
             for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
                 let answer = client.ask("tools/call", json!({ "name": "fix__t", "arguments": {} }));
@@ -158,7 +177,11 @@ fn a_tool_with_an_output_schema_keeps_its_structured_content_and_others_give_it_
                     "{part}"
                 );
                 assert_eq!(part["_meta"]["own"], 1);
-                assert_eq!(part["structuredContent"]["rows"][0].is_string(), has_schema, "{part}");
+                assert_eq!(
+                    part["structuredContent"]["rows"][0].is_string(),
+                    has_schema,
+                    "{part}"
+                );
                 let first = text_of(part);
                 assert!(first.len() >= 1000 && row.starts_with(first), "{first}");
                 let line = part["_meta"]["org.colibri/kept"]["line"].as_u64().unwrap();
@@ -197,7 +220,12 @@ fn an_image_is_an_image_whatever_its_size_and_text_alone_is_cut() {
         ];
         for (blocks, whole) in cases {
             let place = Place::new();
-            one_tool(&place, speak, (json!({}), json!({})), &contents(blocks.clone()));
+            one_tool(
+                &place,
+                speak,
+                (json!({}), json!({})),
+                &contents(blocks.clone()),
+            );
             let daemon = place.start(&["--cost-mode", "smart"]);
             for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
                 let answer = client.ask("tools/call", json!({ "name": "fix__t", "arguments": {} }));
@@ -205,18 +233,32 @@ fn an_image_is_an_image_whatever_its_size_and_text_alone_is_cut() {
                     .as_array()
                     .unwrap_or_else(|| panic!("{answer}"));
                 if whole {
-                    let as_listed = json!(blocks).to_string().replace("file:///f", "fix+file:///f");
+                    let as_listed = json!(blocks)
+                        .to_string()
+                        .replace("file:///f", "fix+file:///f");
                     let passed = json!(content).to_string();
                     assert!(passed == as_listed, "{}", content.len());
                     continue;
                 }
                 let (handle, _) = kept(&answer);
                 assert!(content.len() == 3 && content[1] == blocks[0], "{answer}");
-                let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
+                let read = client.call(
+                    "colibri_read_result",
+                    json!({ "handle": handle, "block": 0 }),
+                );
                 assert_eq!(read["content"], json!([blocks[0]]), "the block as it is");
-                for (block, why) in [(2, "there is no block 2"), (u64::from(u32::MAX), "there is no block")] {
-                    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": block }));
-                    assert!(read["isError"] == true && text_of(&read).contains(why), "{read}");
+                for (block, why) in [
+                    (2, "there is no block 2"),
+                    (u64::from(u32::MAX), "there is no block"),
+                ] {
+                    let read = client.call(
+                        "colibri_read_result",
+                        json!({ "handle": handle, "block": block }),
+                    );
+                    assert!(
+                        read["isError"] == true && text_of(&read).contains(why),
+                        "{read}"
+                    );
                 }
             }
             daemon.stop();
@@ -239,11 +281,18 @@ fn a_screenshot_longer_than_the_whole_budget_reaches_a_model_as_often_as_it_is_t
     let mut client = daemon.legacy(LEGACY);
     for _ in 0..5 {
         let answer = client.call("fix__t", json!({}));
-        assert!(answer["content"] == json!([page, image("A")]), "{}", text_of(&answer));
+        assert!(
+            answer["content"] == json!([page, image("A")]),
+            "{}",
+            text_of(&answer)
+        );
     }
     let mut status = client.call("colibri_status", json!({}));
     let spending = status["structuredContent"]["spending"].take();
-    assert!(spending["spent_bytes"].as_u64().unwrap() < 60_000, "{spending}");
+    assert!(
+        spending["spent_bytes"].as_u64().unwrap() < 60_000,
+        "{spending}"
+    );
     daemon.stop();
 }
 
@@ -256,7 +305,12 @@ fn blocks_that_do_not_pass_are_counted_and_come_back_as_the_blocks_that_they_are
     let text = json!({ "type": "text", "text": "t".repeat(30_000) });
     let place = Place::new();
     let blocks = json!([image, text, said, said]);
-    one_tool(&place, LEGACY, (json!({}), json!({})), &json!({ "content": blocks }));
+    one_tool(
+        &place,
+        LEGACY,
+        (json!({}), json!({})),
+        &json!({ "content": blocks }),
+    );
     let daemon = place.start(&["--cost-mode", "fast"]);
     let mut client = daemon.legacy(LEGACY);
     let answer = client.call("fix__t", json!({}));
@@ -268,7 +322,10 @@ fn blocks_that_do_not_pass_are_counted_and_come_back_as_the_blocks_that_they_are
         note.contains("2 data blocks not among it (\"block\":2 is the first)"),
         "{note}"
     );
-    let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 2 }));
+    let read = client.call(
+        "colibri_read_result",
+        json!({ "handle": handle, "block": 2 }),
+    );
     assert!(read["content"] == json!([said]));
     daemon.stop();
 }
@@ -295,7 +352,11 @@ fn what_resources_and_prompts_have_beside_text_passes_or_is_read_block_by_block(
         let daemon = place.start(&["--cost-mode", "fast"]);
         for client in &mut [daemon.legacy(LEGACY), daemon.modern()] {
             let read = client.ask("resources/read", json!({ "uri": "fix+file:///a" }));
-            assert!(read["result"]["contents"][0]["blob"] == data, "{}", read["error"]);
+            assert!(
+                read["result"]["contents"][0]["blob"] == data,
+                "{}",
+                read["error"]
+            );
             let read = client.ask("resources/read", json!({ "uri": "fix+file:///b" }));
             let got = client.ask("prompts/get", json!({ "name": "fix__p" }));
             let embedded = json!({ "type": "resource", "resource": part("fix+file:///b") });
@@ -305,9 +366,18 @@ fn what_resources_and_prompts_have_beside_text_passes_or_is_read_block_by_block(
                     !answer.to_string().contains("iVBOiVBO"),
                     "no base64 in place of text: {answer}"
                 );
-                let lines = client.call("colibri_read_result", json!({ "handle": handle, "lines": 3 }));
-                assert_eq!(text_of(&lines), "a line of text\na line of text\na line of text");
-                let read = client.call("colibri_read_result", json!({ "handle": handle, "block": 0 }));
+                let lines = client.call(
+                    "colibri_read_result",
+                    json!({ "handle": handle, "lines": 3 }),
+                );
+                assert_eq!(
+                    text_of(&lines),
+                    "a line of text\na line of text\na line of text"
+                );
+                let read = client.call(
+                    "colibri_read_result",
+                    json!({ "handle": handle, "block": 0 }),
+                );
                 assert!(read["content"] == json!([block]), "{}", text_of(&read));
             }
         }
@@ -332,7 +402,13 @@ fn three_hundred_kilobytes_are_read_in_fast_line_by_line() {
     let mut client = daemon.legacy(LEGACY);
     let answer = client.call("fix__t", json!({}));
     let (handle, _) = kept(&answer);
-    let (mut lines, mut sent) = (text_of(&answer).lines().map(str::to_owned).collect::<Vec<_>>(), 0);
+    let (mut lines, mut sent) = (
+        text_of(&answer)
+            .lines()
+            .map(str::to_owned)
+            .collect::<Vec<_>>(),
+        0,
+    );
     let mut next = answer["_meta"]["org.colibri/kept"]["line"].as_u64();
     while let Some(offset) = next {
         let piece = client.call(
@@ -352,7 +428,11 @@ fn three_hundred_kilobytes_are_read_in_fast_line_by_line() {
         "{} lines",
         lines.len()
     );
-    assert!(sent * 10 < text.len() * 13, "{sent} bytes sent for {}", text.len());
+    assert!(
+        sent * 10 < text.len() * 13,
+        "{sent} bytes sent for {}",
+        text.len()
+    );
     daemon.stop();
 }
 
@@ -370,7 +450,10 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let answer = client.call("fix__frame", json!({ "case": "odd" }));
-    assert!(last_text_of(&answer).contains("the tool succeeded"), "{answer}");
+    assert!(
+        last_text_of(&answer).contains("the tool succeeded"),
+        "{answer}"
+    );
     assert!(text_of(&answer).starts_with("ü\nü\n"), "{answer}");
     let (handle, bytes) = kept(&answer);
     assert_eq!(
@@ -378,16 +461,26 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
         (result.clone(), result.len() as u64)
     );
     assert_eq!(
-        fs::metadata(place.path("state/results")).unwrap().permissions().mode() & 0o777,
+        fs::metadata(place.path("state/results"))
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o700
     );
     assert_eq!(
-        fs::metadata(&files(&place)[0]).unwrap().permissions().mode() & 0o777,
+        fs::metadata(&files(&place)[0])
+            .unwrap()
+            .permissions()
+            .mode()
+            & 0o777,
         0o600
     );
     daemon.kill();
     fs::write(
-        place.path("state/results").join(format!("{}.new", "0".repeat(32))),
+        place
+            .path("state/results")
+            .join(format!("{}.new", "0".repeat(32))),
         "torn",
     )
     .unwrap();
@@ -397,17 +490,26 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     assert_eq!(whole(&mut client, &handle), result);
     let ask = |client: &mut Client, more: Value| {
         let mut given = json!({ "handle": handle });
-        given.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        given
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         let piece = client.call("colibri_read_result", given);
         assert!(next_of(&piece).is_none(), "{piece}");
         text_of(&piece).to_owned()
     };
-    assert_eq!(ask(&mut client, json!({ "lines": 2, "offset": 39_999 })), "ü");
+    assert_eq!(
+        ask(&mut client, json!({ "lines": 2, "offset": 39_999 })),
+        "ü"
+    );
     assert_eq!(
         ask(&mut client, json!({ "json_pointer": "/big" })),
         "12345678901234567890"
     );
-    let hostile = ask(&mut client, json!({ "pattern": "^(ü+)+$", "offset": 39_998 }));
+    let hostile = ask(
+        &mut client,
+        json!({ "pattern": "^(ü+)+$", "offset": 39_998 }),
+    );
     assert_eq!(hostile, "39998: ü\n39999: ü\n");
     daemon.stop();
     place.assert_trail_is_sound();
@@ -440,7 +542,10 @@ fn what_is_no_result_is_no_way_around_the_limit() {
         if speak == MODERN {
             assert_eq!(short["result"]["resultType"], "input_required", "{short}");
             assert_eq!(code_of(&long), Some("SERVER_ANSWER_INVALID"));
-            assert!(text_of(&long["result"]).contains("the limit is 1048576"), "{long}");
+            assert!(
+                text_of(&long["result"]).contains("the limit is 1048576"),
+                "{long}"
+            );
         } else {
             // To it the word means nothing.
             kept(&short);
@@ -512,7 +617,10 @@ fn the_limits_hold_under_load_and_every_call_is_answered_once() {
         }
     }
     assert_eq!(files(&place).len(), 3, "the newest that there is room for");
-    let read = clients[0].call("colibri_read_result", json!({ "handle": last.unwrap(), "length": 1 }));
+    let read = clients[0].call(
+        "colibri_read_result",
+        json!({ "handle": last.unwrap(), "length": 1 }),
+    );
     assert!(
         text_of(&read) == "{" || code_of(&read) == Some("NO_SUCH_RESULT"),
         "{read}"
@@ -535,7 +643,11 @@ fn where_the_disk_is_full_the_answer_says_so_and_has_the_beginning() {
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     let results = place.path("state/results");
     let mut directory = fs::DirBuilder::new();
-    directory.recursive(true).mode(0o700).create(&results).unwrap();
+    directory
+        .recursive(true)
+        .mode(0o700)
+        .create(&results)
+        .unwrap();
     let _small = Mounted::on(&results, "size=128k,mode=0700");
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
@@ -546,7 +658,10 @@ fn where_the_disk_is_full_the_answer_says_so_and_has_the_beginning() {
         text.contains("No space left on device") && text.contains("The rest is not kept"),
         "{text}"
     );
-    assert!(kept_of(&refused).is_none() && refused["isError"].is_null(), "{refused}");
+    assert!(
+        kept_of(&refused).is_none() && refused["isError"].is_null(),
+        "{refused}"
+    );
     assert!(
         refused["_meta"]["org.colibri/kept"]["bytes"].as_u64() > Some(200_000),
         "{refused}"
@@ -569,7 +684,11 @@ fn free(place: &Place) -> u64 {
 fn fill(mut next: impl FnMut() -> PathBuf, content: &[u8]) {
     use std::io::Write as _;
     while fs::write(next(), content).is_ok() {}
-    let mut last = fs::File::options().append(true).create(true).open(next()).unwrap();
+    let mut last = fs::File::options()
+        .append(true)
+        .create(true)
+        .open(next())
+        .unwrap();
     while last.write_all(b"x").is_ok() {}
 }
 
@@ -622,7 +741,11 @@ fn one_users_results_on_a_small_file_system_cost_nobody_a_record_nor_the_next_st
     let daemon = place.start(&flags);
     another_is_answered();
     assert!(free(&place) >= RESERVED, "{}", free(&place));
-    kept(&daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 400_000 })));
+    kept(
+        &daemon
+            .legacy(LEGACY)
+            .call("fix__huge", json!({ "bytes": 400_000 })),
+    );
     daemon.stop();
     place.assert_trail_is_sound();
 }
@@ -638,7 +761,10 @@ fn a_directory_that_somebody_removed_is_made_again() {
     whole(&mut client, &handle);
     let read = client.call("colibri_read_result", json!({ "handle": gone }));
     assert_eq!(code_of(&read), Some("NO_SUCH_RESULT"), "{read}");
-    let mode = fs::metadata(place.path("state/results")).unwrap().permissions().mode();
+    let mode = fs::metadata(place.path("state/results"))
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o700);
     daemon.stop();
 }
@@ -648,8 +774,13 @@ fn none_are_kept_where_the_limit_is_none() {
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     place.limits(json!({ "result_bytes_per_user": 0 }));
     let daemon = place.start(&[]);
-    let refused = daemon.legacy(LEGACY).call("fix__huge", json!({ "bytes": 5000 }));
-    assert!(last_text_of(&refused).contains("The rest is not kept"), "{refused}");
+    let refused = daemon
+        .legacy(LEGACY)
+        .call("fix__huge", json!({ "bytes": 5000 }));
+    assert!(
+        last_text_of(&refused).contains("The rest is not kept"),
+        "{refused}"
+    );
     assert_eq!(files(&place).len(), 0);
 }
 

@@ -3,7 +3,10 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, copy_program, processes_with, program, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, LEGACY, Place, code_of, copy_program, processes_with, program, text_of,
+    wait_for,
+};
 use serde_json::{Value, json};
 
 const RUN: &str = "colibri_run_script";
@@ -44,7 +47,8 @@ fn failure(client: &mut Client, script: &str) -> (String, String) {
 }
 
 /// How a client speaks.
-const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] = [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
+const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] =
+    [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
 
 #[test]
 fn a_script_makes_many_calls_and_only_what_it_returns_is_answered() {
@@ -80,8 +84,14 @@ fn a_script_makes_many_calls_and_only_what_it_returns_is_answered() {
         let outer = records.iter().find(|record| record["tool"] == RUN).unwrap();
         // A call of a tool that was only looked at then enters twice: the second record continues the first.
         let continued = |n: &Value| records.iter().any(|record| record["continues"] == *n);
-        let inner: Vec<_> = records.iter().filter(|record| record["within"] == outer["n"]).collect();
-        let inner: Vec<_> = inner.into_iter().filter(|record| !continued(&record["n"])).collect();
+        let inner: Vec<_> = records
+            .iter()
+            .filter(|record| record["within"] == outer["n"])
+            .collect();
+        let inner: Vec<_> = inner
+            .into_iter()
+            .filter(|record| !continued(&record["n"]))
+            .collect();
         assert_eq!(inner.len(), 5, "{records:#?}");
         for enter in &inner {
             assert_eq!(
@@ -91,9 +101,15 @@ fn a_script_makes_many_calls_and_only_what_it_returns_is_answered() {
             let exits = records
                 .iter()
                 .filter(|record| record["kind"] == "exit" && record["enter"] == enter["n"]);
-            assert_eq!(exits.map(|exit| &exit["result"]).collect::<Vec<_>>(), ["SUCCESS"]);
+            assert_eq!(
+                exits.map(|exit| &exit["result"]).collect::<Vec<_>>(),
+                ["SUCCESS"]
+            );
         }
-        let event = records.iter().find(|record| record["event"] == "script").unwrap();
+        let event = records
+            .iter()
+            .find(|record| record["event"] == "script")
+            .unwrap();
         assert_eq!(
             (&event["details"]["call"], &event["details"]["calls"]),
             (&outer["n"], &json!(5))
@@ -112,7 +128,10 @@ fn tools_are_found_shown_and_read_and_a_script_can_return_content() {
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     assert_eq!(
-        returned(&mut client, "return (await find('echo'))[0].name.endsWith('echo')"),
+        returned(
+            &mut client,
+            "return (await find('echo'))[0].name.endsWith('echo')"
+        ),
         true
     );
     assert_eq!(
@@ -124,12 +143,18 @@ fn tools_are_found_shown_and_read_and_a_script_can_return_content() {
         json!(["one", "two"])
     );
     assert_eq!(
-        returned(&mut client, "return Object.keys(tools.one).includes('echo')"),
+        returned(
+            &mut client,
+            "return Object.keys(tools.one).includes('echo')"
+        ),
         true
     );
     // What is too long for a model is not for a script.
     assert_eq!(
-        returned(&mut client, "return (await tools.two.huge({ bytes: 100000 })).length"),
+        returned(
+            &mut client,
+            "return (await tools.two.huge({ bytes: 100000 })).length"
+        ),
         100_000
     );
     let result = run(&mut client, &format!("return {image}"));
@@ -167,8 +192,16 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
             "SCRIPT_FAILED",
             &["line 2", "TypeScript"],
         ),
-        ("import fs from 'node:fs'", "SCRIPT_FAILED", &["no modules to import"]),
-        ("\n  a.b", "SCRIPT_FAILED", &["line 2, column 3: ReferenceError"]),
+        (
+            "import fs from 'node:fs'",
+            "SCRIPT_FAILED",
+            &["no modules to import"],
+        ),
+        (
+            "\n  a.b",
+            "SCRIPT_FAILED",
+            &["line 2, column 3: ReferenceError"],
+        ),
         (
             "await tools.one.ecko()",
             "SCRIPT_FAILED",
@@ -194,7 +227,11 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
             "SCRIPT_FAILED",
             &["Error: mine", "it printed: before"],
         ),
-        ("await new Promise(() => {})", "SCRIPT_FAILED", &["nothing settles"]),
+        (
+            "await new Promise(() => {})",
+            "SCRIPT_FAILED",
+            &["nothing settles"],
+        ),
         (
             "await tools.colibri.run_script({ script: '1' })",
             "SCRIPT_FAILED",
@@ -211,7 +248,11 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
             "SCRIPT_LIMIT",
             &["depth ("],
         ),
-        ("return 'x'.repeat(5e6)", "SCRIPT_LIMIT", &["output (4096 KiB)"]),
+        (
+            "return 'x'.repeat(5e6)",
+            "SCRIPT_LIMIT",
+            &["output (4096 KiB)"],
+        ),
         (
             "for (let i = 0; i < 1001; i++) await tools.one.pid()",
             "SCRIPT_LIMIT",
@@ -231,11 +272,17 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
         (json!({ "script": "1", "files": true }), "files"),
     ] {
         let result = client.call(RUN, arguments);
-        assert!(result["isError"] == true && text_of(&result).contains(word), "{result}");
+        assert!(
+            result["isError"] == true && text_of(&result).contains(word),
+            "{result}"
+        );
     }
     let result = client.call(RUN, json!({ "script": "for (;;);", "timeout_s": 1 }));
     assert!(text_of(&result).contains("limit time (1 s)"), "{result}");
-    let result = client.call(RUN, json!({ "script": "await tools.one.never()", "timeout_s": 1 }));
+    let result = client.call(
+        RUN,
+        json!({ "script": "await tools.one.never()", "timeout_s": 1 }),
+    );
     assert!(
         text_of(&result).contains("limit time (1 s)") && text_of(&result).contains("one.never"),
         "{result}"
@@ -244,7 +291,13 @@ fn what_is_wrong_is_said_with_its_place_and_the_way_out() {
     let caught = "try { await tools.one.ecko() } catch (e) { return [e.name, e.code, e.server, e.tool, e.advice] }";
     assert_eq!(
         returned(&mut client, caught),
-        json!(["ToolError", "NO_SUCH_TOOL", "one", "ecko", "did you mean \"echo\"?"])
+        json!([
+            "ToolError",
+            "NO_SUCH_TOOL",
+            "one",
+            "ecko",
+            "did you mean \"echo\"?"
+        ])
     );
     place.assert_trail_is_sound();
 }
@@ -254,8 +307,7 @@ fn calls_at_once_are_bounded_and_the_rest_wait() {
     let place = place(json!({}));
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
-    let script =
-        "return (await Promise.all(Array.from({ length: 40 }, (_, n) => tools.one.wait({ until: 'all', n })))).length";
+    let script = "return (await Promise.all(Array.from({ length: 40 }, (_, n) => tools.one.wait({ until: 'all', n })))).length";
     let id = client.request_tool(RUN, json!({ "script": script }));
     let sent = wait_for("the first calls", || {
         let sent = place.received("one", "\"until\":\"all\"").len();
@@ -274,7 +326,10 @@ fn a_gate_that_is_closed_closes_scripts_and_policy_holds_within() {
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let (code, text) = failure(&mut client, "await tools.two.count()");
-    assert!(code == "SCRIPT_FAILED" && text.contains("POLICY_DENIED"), "{text}");
+    assert!(
+        code == "SCRIPT_FAILED" && text.contains("POLICY_DENIED"),
+        "{text}"
+    );
     assert_eq!(place.recorded("two", "effect").len(), 0);
     drop(client);
     let mut closed = daemon.connect();
@@ -299,10 +354,16 @@ fn a_call_of_a_script_waits_for_a_person_and_goes_on() {
         let id = client.request_tool(RUN, json!({ "script": script }));
         let waiting = wait_for("the question", || {
             let waiting = operator.ask("colibri/approvals", json!({}));
-            waiting["result"]["approvals"][0]["id"].as_str().map(str::to_owned)
+            waiting["result"]["approvals"][0]["id"]
+                .as_str()
+                .map(str::to_owned)
         });
         assert_eq!(place.recorded("two", "effect").len(), before);
-        let method = if approve { "colibri/approve" } else { "colibri/deny" };
+        let method = if approve {
+            "colibri/approve"
+        } else {
+            "colibri/deny"
+        };
         let decided = operator.ask(method, json!({ "id": waiting }));
         assert!(decided["result"].is_object(), "{decided}");
         let answer = client.answer(id);
@@ -323,8 +384,7 @@ fn a_cancelled_script_cancels_its_calls_and_progress_says_which_runs() {
     for connect in CLIENTS {
         let mut client = connect(&daemon);
         let before = place.records().len();
-        let script =
-            "await tools.one.echo({}); await Promise.all([tools.one.never({ a: 1 }), tools.two.never({ a: 2 })])";
+        let script = "await tools.one.echo({}); await Promise.all([tools.one.never({ a: 1 }), tools.two.never({ a: 2 })])";
         let params = json!({ "name": RUN, "arguments": { "script": script }, "_meta": { "progressToken": "here" } });
         let id = client.request("tools/call", params);
         let messages: Vec<String> = (0..3)
@@ -352,9 +412,13 @@ fn a_cancelled_script_cancels_its_calls_and_progress_says_which_runs() {
                 .iter()
                 .filter(|record| record["error_code"] == "CANCELLED")
                 .count();
-            (ended == 3 && records.iter().any(|record| record["event"] == "script")).then_some(records)
+            (ended == 3 && records.iter().any(|record| record["event"] == "script"))
+                .then_some(records)
         });
-        let event = records.iter().find(|record| record["event"] == "script").unwrap();
+        let event = records
+            .iter()
+            .find(|record| record["event"] == "script")
+            .unwrap();
         assert_eq!(
             (&event["details"]["calls"], &event["details"]["cancelled"]),
             (&json!(3), &json!(2))
@@ -375,9 +439,16 @@ fn a_cancelled_script_cancels_its_calls_and_progress_says_which_runs() {
 fn script_processes(daemon: &Daemon<'_>) -> Vec<i32> {
     let parent = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit(") ").next()?.split(' ').nth(1)?.parse::<i32>().ok()
+        stat.rsplit(") ")
+            .next()?
+            .split(' ')
+            .nth(1)?
+            .parse::<i32>()
+            .ok()
     };
-    let all = processes_with("colibri-script").into_iter().map(|(pid, _)| pid);
+    let all = processes_with("colibri-script")
+        .into_iter()
+        .map(|(pid, _)| pid);
     all.filter(|pid| parent(*pid).and_then(parent) == Some(daemon.pid()))
         .collect()
 }
@@ -388,8 +459,7 @@ fn a_process_that_dies_is_an_error_with_its_last_call() {
     let place = place(json!({}));
     let mut daemon = place.start(&[]);
     let mut client = daemon.modern();
-    let never =
-        json!({ "script": "console.log('here'); await tools.one.echo({}); await tools.two.never({ mark: 1 })" });
+    let never = json!({ "script": "console.log('here'); await tools.one.echo({}); await tools.two.never({ mark: 1 })" });
     let id = client.request_tool(RUN, never.clone());
     wait_for("the last call", || {
         (!place.received("two", "\"mark\":1").is_empty()).then_some(())
@@ -397,12 +467,18 @@ fn a_process_that_dies_is_an_error_with_its_last_call() {
     let [process] = script_processes(&daemon)[..] else {
         panic!("one process")
     };
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL).unwrap();
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(process),
+        nix::sys::signal::Signal::SIGKILL,
+    )
+    .unwrap();
     let answer = client.answer(id);
     assert_eq!(code_of(&answer), Some("SCRIPT_FAILED"), "{answer}");
     let text = text_of(&answer["result"]);
     assert!(
-        text.contains("its last call of 2: two.never") && text.contains("signal 9") && text.contains("here"),
+        text.contains("its last call of 2: two.never")
+            && text.contains("signal 9")
+            && text.contains("here"),
         "{text}"
     );
     // One that runs when the daemon is killed dies with it.
@@ -444,19 +520,31 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
         ("no JSON", "hello".to_owned()),
         ("an unknown message", r#"{"spawn":"sh"}"#.to_owned()),
         ("a number that is not the next", call(2, "")),
-        ("a number twice", format!("{}\n{}", call(1, ""), call(1, ""))),
-        ("a member that there is not", call(1, r#","confirmed":true"#)),
+        (
+            "a number twice",
+            format!("{}\n{}", call(1, ""), call(1, "")),
+        ),
+        (
+            "a member that there is not",
+            call(1, r#","confirmed":true"#),
+        ),
         (
             "arguments that are no object",
             call(1, "").replace("\"arguments\":{}", "\"arguments\":[1]"),
         ),
         (
             "deep arguments",
-            call(1, "").replace("\"arguments\":{}", &format!("\"arguments\":{{\"a\":{deep}}}")),
+            call(1, "").replace(
+                "\"arguments\":{}",
+                &format!("\"arguments\":{{\"a\":{deep}}}"),
+            ),
         ),
         (
             "long arguments",
-            call(1, "").replace("\"arguments\":{}", &format!("\"arguments\":{{\"a\":\"{long}\"}}")),
+            call(1, "").replace(
+                "\"arguments\":{}",
+                &format!("\"arguments\":{{\"a\":\"{long}\"}}"),
+            ),
         ),
         (
             "a long result",
@@ -513,7 +601,9 @@ fn a_hostile_process_gets_no_more_than_a_script_may() {
     ] {
         let (_directory, place) = place_with(program);
         let daemon = place.start(&[]);
-        let result = daemon.modern().call(RUN, json!({ "script": "1", "timeout_s": limit }));
+        let result = daemon
+            .modern()
+            .call(RUN, json!({ "script": "1", "timeout_s": limit }));
         assert!(text_of(&result).contains(words), "{what}: {result}");
         daemon.assert_serves("one__echo");
     }
@@ -525,18 +615,28 @@ fn people_try_scripts_with_the_client() {
     let _daemon = place.start(&[]);
     let file = place.path("try.js");
     std::fs::write(&file, "return await tools.one.echo({ a: 1 })").unwrap();
-    let output = place.colibri_mcp(&["script", file.to_str().unwrap()]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["script", file.to_str().unwrap()])
+        .output()
+        .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout).trim(),
         "{\"a\":1}",
         "{output:?}"
     );
-    let output = place.colibri_mcp(&["script", "/nowhere.js"]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["script", "/nowhere.js"])
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(64), "{output:?}");
     std::fs::write(&file, "nothing.there").unwrap();
-    let output = place.colibri_mcp(&["script", file.to_str().unwrap()]).output().unwrap();
+    let output = place
+        .colibri_mcp(&["script", file.to_str().unwrap()])
+        .output()
+        .unwrap();
     assert!(
-        output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains("line 1"),
+        output.status.code() == Some(1)
+            && String::from_utf8_lossy(&output.stdout).contains("line 1"),
         "{output:?}"
     );
 }
@@ -547,7 +647,9 @@ fn four_scripts_of_a_user_run_at_once_and_a_place_comes_back() {
     let daemon = place.start(&[]);
     let mut client = daemon.modern();
     let never = json!({ "script": "await tools.one.never({ mark: 'here' })" });
-    let ids: Vec<u64> = (0..4).map(|_| client.request_tool(RUN, never.clone())).collect();
+    let ids: Vec<u64> = (0..4)
+        .map(|_| client.request_tool(RUN, never.clone()))
+        .collect();
     wait_for("the calls", || {
         (place.received("one", "\"here\"").len() == 4).then_some(())
     });
@@ -566,5 +668,7 @@ fn four_scripts_of_a_user_run_at_once_and_a_place_comes_back() {
         (text_of(&answer["result"]) == "1").then_some(())
     });
     drop(client);
-    wait_for("the end of all", || script_processes(&daemon).is_empty().then_some(()));
+    wait_for("the end of all", || {
+        script_processes(&daemon).is_empty().then_some(())
+    });
 }

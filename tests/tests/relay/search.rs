@@ -35,9 +35,21 @@ fn tool(name: &str, description: &str, parameters: &[&str]) -> Value {
 fn place(more: Value) -> Place {
     let place = Place::new();
     let tools = [
-        tool("echo", "Gives the text back that it was given. For tests.", &["text"]),
-        tool("count", "Counts the commits of a branch", &["branch", "mark"]),
-        tool("secret", "Shows the commits that nobody may see", &["branch"]),
+        tool(
+            "echo",
+            "Gives the text back that it was given. For tests.",
+            &["text"],
+        ),
+        tool(
+            "count",
+            "Counts the commits of a branch",
+            &["branch", "mark"],
+        ),
+        tool(
+            "secret",
+            "Shows the commits that nobody may see",
+            &["branch"],
+        ),
         tool("purge", "Erases a branch for good", &["branch"]),
         tool("pid", "Names a process", &[]),
     ];
@@ -62,7 +74,8 @@ fn place(more: Value) -> Place {
         "secret": { "allow": "the policy denies it" },
     } });
     std::fs::write(&contract, only.to_string()).unwrap();
-    let mut git = json!({ "tools": { "deny": ["purge"], "always": ["pid"] }, "contract": contract });
+    let mut git =
+        json!({ "tools": { "deny": ["purge"], "always": ["pid"] }, "contract": contract });
     for (key, value) in more.as_object().unwrap() {
         git[key] = value.clone();
     }
@@ -112,14 +125,27 @@ fn each_mode_lists_what_it_says_and_forbids_nothing() {
     let place = place(json!({}));
     let daemon = seen(&place);
     let mut client = daemon.legacy(LEGACY);
-    let all = ["fs__echo", "git__count", "git__echo", "git__pid", "git__purge"];
+    let all = [
+        "fs__echo",
+        "git__count",
+        "git__echo",
+        "git__pid",
+        "git__purge",
+    ];
     assert_eq!(listed(&mut client), all);
     let instructions = |daemon: &Daemon<'_>| {
         let answer = daemon.modern().ask("server/discover", json!({}));
-        answer["result"]["instructions"].as_str().unwrap().to_owned()
+        answer["result"]["instructions"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert!(!instructions(&daemon).contains("colibri_find_tools"));
-    for (mode, wanted) in [("search", &["git__pid"][..]), ("pinned", &["git__pid"]), ("all", &all)] {
+    for (mode, wanted) in [
+        ("search", &["git__pid"][..]),
+        ("pinned", &["git__pid"]),
+        ("all", &all),
+    ] {
         place.clients(&policy(json!({ "list": mode })));
         daemon.reload();
         client.notification("notifications/tools/list_changed");
@@ -131,7 +157,10 @@ fn each_mode_lists_what_it_says_and_forbids_nothing() {
             .filter(|name| name.starts_with("colibri_"))
             .count();
         assert_eq!(ours, if mode == "all" { 23 } else { 7 }, "{mode}");
-        assert_eq!(instructions(&daemon).contains("colibri_find_tools"), mode != "all");
+        assert_eq!(
+            instructions(&daemon).contains("colibri_find_tools"),
+            mode != "all"
+        );
         let own = client.ask("tools/list", json!({})).to_string();
         assert_eq!(own.contains("outputSchema"), mode == "all");
         // Whoever is to find tools is told where there are any, and nothing of what is hidden.
@@ -148,7 +177,10 @@ fn each_mode_lists_what_it_says_and_forbids_nothing() {
     place.clients(&policy(json!({ "list": "some" })));
     daemon.reload();
     assert!(
-        client.call("colibri_status", json!({})).to_string().contains("must be"),
+        client
+            .call("colibri_status", json!({}))
+            .to_string()
+            .contains("must be"),
         "a wrong mode is named"
     );
 }
@@ -161,7 +193,11 @@ fn a_definition_that_a_person_accepted_is_listed_as_pinned() {
     // The same tools, but for one that says something else by now.
     let tools = [
         tool("echo", "Gives back another text", &["text"]),
-        tool("count", "Counts the commits of a branch", &["branch", "mark"]),
+        tool(
+            "count",
+            "Counts the commits of a branch",
+            &["branch", "mark"],
+        ),
     ];
     place.defines("git", "definitions", &json!(tools).to_string());
     place.clients(&policy(json!({ "list": "pinned" })));
@@ -174,10 +210,16 @@ fn a_definition_that_a_person_accepted_is_listed_as_pinned() {
     assert_eq!(listed(&mut client), [""; 0]);
     let echo = "git__echo".to_owned();
     let blocked = found(&mut client, "gives a text back");
-    assert!(!blocked.contains(&echo), "what is blocked is not found: {blocked:?}");
+    assert!(
+        !blocked.contains(&echo),
+        "what is blocked is not found: {blocked:?}"
+    );
     let schema = client.call("colibri_tool_schema", json!({ "tool": "git__echo" }));
     assert_eq!(code_of(&schema), Some("NO_SUCH_TOOL"), "{schema}");
-    let shown = place.colibri_mcp(&["pin", "diff", "git", "echo"]).output().unwrap();
+    let shown = place
+        .colibri_mcp(&["pin", "diff", "git", "echo"])
+        .output()
+        .unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     let hash = shown
         .split("--sha256 ")
@@ -199,7 +241,8 @@ fn a_definition_that_a_person_accepted_is_listed_as_pinned() {
 
 #[test]
 fn a_call_through_another_is_the_call_by_name() {
-    let place = place(json!({ "tools": { "deny": ["purge"], "confirm": ["pid"] }, "result_limit": 2000 }));
+    let place =
+        place(json!({ "tools": { "deny": ["purge"], "confirm": ["pid"] }, "result_limit": 2000 }));
     let daemon = seen(&place);
     let long = "x".repeat(4000);
     for mut client in [daemon.legacy(LEGACY), daemon.modern()] {
@@ -222,25 +265,40 @@ fn a_call_through_another_is_the_call_by_name() {
             ] {
                 let before = place.trail().len();
                 let result = client.call(called, given);
-                wait_for("its records", || (place.trail().len() >= before + 2).then_some(()));
+                wait_for("its records", || {
+                    (place.trail().len() >= before + 2).then_some(())
+                });
                 let mut records = place.trail().split_off(before);
                 for record in &mut records {
                     if let Some(details) = record.get_mut("details") {
                         details["call"] = Value::Null;
                     }
-                    for varies in ["timestamp", "time", "latency_ms", "enter", "name", "n", "output"] {
+                    for varies in [
+                        "timestamp",
+                        "time",
+                        "latency_ms",
+                        "enter",
+                        "name",
+                        "n",
+                        "output",
+                    ] {
                         record.as_object_mut().unwrap().remove(varies);
                     }
                 }
                 // A result over its limit names its own record, and the handle under which it is kept.
                 let result = result.to_string();
                 let words = result.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-                let own = |word: &&str| word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+                let own = |word: &&str| {
+                    word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+                };
                 let handle = words.clone().find(own).unwrap_or("none").to_owned();
                 let result = result.replace(&handle, "HANDLE");
                 let result = match result.split_once("trail record ") {
                     Some((before, after)) => {
-                        format!("{before}{}", after.trim_start_matches(|c: char| c.is_ascii_digit()))
+                        format!(
+                            "{before}{}",
+                            after.trim_start_matches(|c: char| c.is_ascii_digit())
+                        )
                     }
                     None => result,
                 };
@@ -251,7 +309,8 @@ fn a_call_through_another_is_the_call_by_name() {
             assert_eq!(both[0].1, both[1].1, "{name} {arguments}");
             if name.starts_with("git") && last.len() >= 2 {
                 // What the server was sent is the same but for our number.
-                let of = |line: &String| serde_json::from_str::<Value>(line).unwrap()["params"].clone();
+                let of =
+                    |line: &String| serde_json::from_str::<Value>(line).unwrap()["params"].clone();
                 let [one, other] = [of(&last[last.len() - 2]), of(&last[last.len() - 1])];
                 let without = |mut params: Value| {
                     params.as_object_mut().unwrap().remove("_meta");
@@ -276,10 +335,16 @@ fn a_call_through_another_is_the_call_by_name() {
         drop(client);
         wait_for("the call's end", || {
             let all = daemon.legacy(LEGACY).ask("colibri/approvals", json!({}));
-            all["result"]["approvals"].as_array()?.is_empty().then_some(())
+            all["result"]["approvals"]
+                .as_array()?
+                .is_empty()
+                .then_some(())
         });
     }
-    assert!(place.received("git", "\"pid\"").is_empty(), "nobody allowed it");
+    assert!(
+        place.received("git", "\"pid\"").is_empty(),
+        "nobody allowed it"
+    );
 }
 
 #[test]
@@ -350,7 +415,10 @@ fn what_is_forbidden_is_answered_as_what_is_not_there() {
         let seen = found(&mut client, "commits that nobody may see");
         assert!(seen.contains(&"git__count".to_owned()), "{seen:?}");
         let hidden = ["git__secret", "git__purge", "hidden__vault"];
-        assert!(!seen.iter().any(|name| hidden.contains(&&**name)), "{seen:?}");
+        assert!(
+            !seen.iter().any(|name| hidden.contains(&&**name)),
+            "{seen:?}"
+        );
         let all = client.call(
             "colibri_find_tools",
             json!({ "query": "commits branch vault secret purge", "limit": 1 }),
@@ -377,7 +445,10 @@ fn what_is_forbidden_is_answered_as_what_is_not_there() {
     };
     assert_eq!(codes("secret", "POLICY_DENIED"), (2, 2));
     assert_eq!(codes("git__no_such", "NO_SUCH_TOOL"), (2, 2));
-    assert!(place.received("git", "tools/call").is_empty() && place.received("hidden", "tools/call").is_empty());
+    assert!(
+        place.received("git", "tools/call").is_empty()
+            && place.received("hidden", "tools/call").is_empty()
+    );
 }
 
 #[test]
@@ -385,10 +456,19 @@ fn a_closed_gate_says_so_whatever_is_named() {
     let place = place(json!({}));
     let daemon = place.start_plain(&[]);
     let mut client = daemon.legacy(LEGACY);
-    let mut answers: Vec<String> = ["git__echo", "none__x", "colibri_status", "colibri_create_task"]
-        .into_iter()
-        .map(|name| client.call("colibri_call_tool", through(name, &json!({}))).to_string())
-        .collect();
+    let mut answers: Vec<String> = [
+        "git__echo",
+        "none__x",
+        "colibri_status",
+        "colibri_create_task",
+    ]
+    .into_iter()
+    .map(|name| {
+        client
+            .call("colibri_call_tool", through(name, &json!({})))
+            .to_string()
+    })
+    .collect();
     answers.dedup();
     assert_eq!(answers.len(), 1, "{answers:?}");
     assert!(answers[0].contains("GATE_CLOSED"), "{answers:?}");
@@ -403,7 +483,8 @@ fn a_closed_gate_says_so_whatever_is_named() {
 fn a_server_that_has_a_tool_for_everything_takes_two_of_five_places() {
     let place = Place::new();
     let topics = [
-        "commits", "branches", "files", "mail", "weather", "issues", "maps", "music", "images", "tables",
+        "commits", "branches", "files", "mail", "weather", "issues", "maps", "music", "images",
+        "tables",
     ];
     let poison: Vec<_> = (0..200)
         .map(|number| {
@@ -419,7 +500,11 @@ fn a_server_that_has_a_tool_for_everything_takes_two_of_five_places() {
     place.defines("many", "definitions", &json!(poison).to_string());
     let mut servers = json!({ "many": place.fixture("many", &[], json!({})) });
     for server in ["git", "fs", "mail"] {
-        let tools = [tool("stat", "Shows how many commits, files and issues there are", &[])];
+        let tools = [tool(
+            "stat",
+            "Shows how many commits, files and issues there are",
+            &[],
+        )];
         place.defines(server, "definitions", &json!(tools).to_string());
         servers[server] = place.fixture(server, &[], json!({}));
     }
@@ -429,14 +514,24 @@ fn a_server_that_has_a_tool_for_everything_takes_two_of_five_places() {
     wait_for("the servers' tools", || {
         (listed(&mut client).len() == 203).then_some(())
     });
-    for query in ["count commits", "count files and issues", "how many commits are there?"] {
+    for query in [
+        "count commits",
+        "count files and issues",
+        "how many commits are there?",
+    ] {
         let found = found(&mut client, query);
-        let poisoned = found[..5].iter().filter(|name| name.starts_with("many__")).count();
+        let poisoned = found[..5]
+            .iter()
+            .filter(|name| name.starts_with("many__"))
+            .count();
         assert_eq!(poisoned, 2, "{query}: {found:?}");
         let asked = json!({ "query": query, "server": "many", "limit": 5 });
         let alone = client.call("colibri_find_tools", asked);
         assert_eq!(
-            alone["structuredContent"]["tools"].as_array().unwrap().len(),
+            alone["structuredContent"]["tools"]
+                .as_array()
+                .unwrap()
+                .len(),
             5,
             "{alone}"
         );
@@ -454,18 +549,33 @@ fn what_is_not_there_is_answered_with_the_nearest_name_that_may_be_used() {
         ("git_count", json!({}), Some("git__count")),
         ("hidden__valut", json!({}), None),
         ("nothing_like_it_at_all", json!({}), None),
-        ("colibri_external_mcp_call_tool", external("gti", "count"), Some("git")),
+        (
+            "colibri_external_mcp_call_tool",
+            external("gti", "count"),
+            Some("git"),
+        ),
         (
             "colibri_external_mcp_call_tool",
             external("git", "conut"),
             Some("count"),
         ),
-        ("colibri_external_mcp_call_tool", external("hiden", "vault"), None),
+        (
+            "colibri_external_mcp_call_tool",
+            external("hiden", "vault"),
+            None,
+        ),
         // A tool that policy denies.
-        ("colibri_external_mcp_call_tool", external("git", "secert"), None),
+        (
+            "colibri_external_mcp_call_tool",
+            external("git", "secert"),
+            None,
+        ),
     ] {
         let answer = client
-            .ask("tools/call", json!({ "name": name, "arguments": arguments }))
+            .ask(
+                "tools/call",
+                json!({ "name": name, "arguments": arguments }),
+            )
             .to_string();
         let near = answer
             .split("did you mean \\\"")
@@ -500,7 +610,9 @@ fn no_query_and_no_definition_breaks_the_search() {
     place.registry(&json!({ "evil": place.fixture("evil", &[], json!({})) }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    wait_for("its tools", || (listed(&mut client).len() > 500).then_some(()));
+    wait_for("its tools", || {
+        (listed(&mut client).len() > 500).then_some(())
+    });
     let files = found(&mut client, "read a file");
     assert_eq!(files[0], "evil__read_file", "{files:?}");
     let result = client.call("colibri_find_tools", json!({ "query": "line" }));
@@ -543,8 +655,14 @@ fn no_query_and_no_definition_breaks_the_search() {
     assert!(client.message().get("error").is_some());
     let lone = client.send(r#"{"jsonrpc":"2.0","id":901,"method":"tools/call","params":{"name":"colibri_find_tools","arguments":{"query":"\ud800"}}}"#);
     assert!(lone && client.message().to_string().contains("SCHEMA_INVALID"));
-    let many = client.call("colibri_find_tools", json!({ "query": "one of many", "limit": 3 }));
-    assert_eq!(many["structuredContent"]["tools"].as_array().unwrap().len(), 3);
+    let many = client.call(
+        "colibri_find_tools",
+        json!({ "query": "one of many", "limit": 3 }),
+    );
+    assert_eq!(
+        many["structuredContent"]["tools"].as_array().unwrap().len(),
+        3
+    );
     assert_eq!(many["structuredContent"]["left_out"], 497, "{many}");
     assert_eq!(found(&mut client, "read a file"), files);
 }

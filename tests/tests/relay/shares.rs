@@ -43,7 +43,10 @@ fn one_user_does_not_take_the_connections_of_others() {
     let mut fifth = stranger(&place);
     let refused = list(&mut fifth);
     assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
-    assert!(refused.to_string().contains("limits.clients_per_user"), "{refused}");
+    assert!(
+        refused.to_string().contains("limits.clients_per_user"),
+        "{refused}"
+    );
     fifth.end();
     strangers.pop().unwrap().end();
     // What a stranger leaves is free again, as soon as the daemon has seen it.
@@ -65,11 +68,17 @@ fn one_user_does_not_fill_the_trail() {
     let daemon = place.start(&[]);
     let mut stranger = stranger(&place);
     let answers: Vec<_> = (0..40).map(|_| list(&mut stranger)).collect();
-    let refused: Vec<_> = answers.iter().filter(|answer| answer.get("error").is_some()).collect();
+    let refused: Vec<_> = answers
+        .iter()
+        .filter(|answer| answer.get("error").is_some())
+        .collect();
     assert!(refused.len() > 10, "{} of 40 were refused", refused.len());
     for answer in &refused {
         assert_eq!(code_of(answer), Some("LIMIT_USER"), "{answer}");
-        assert!(answer.to_string().contains("limits.trail_bytes_per_user"), "{answer}");
+        assert!(
+            answer.to_string().contains("limits.trail_bytes_per_user"),
+            "{answer}"
+        );
     }
     assert!(answers[0].get("result").is_some(), "{}", answers[0]);
     stranger.end();
@@ -133,7 +142,11 @@ fn others_are_served_beside(attack: &str, count: usize) {
             assert_eq!(text_of(&result).len(), echoed, "{attack}");
             let call = json!({ "name": "fix__echo", "arguments": { "text": text } });
             let answer = http.asked(json!(round), "tools/call", call).json();
-            assert_eq!(text_of(&answer["result"]).len(), echoed, "{attack} over HTTP");
+            assert_eq!(
+                text_of(&answer["result"]).len(),
+                echoed,
+                "{attack} over HTTP"
+            );
         }
     }
     let resident = daemon.resident().unwrap_or(0);
@@ -145,7 +158,10 @@ fn others_are_served_beside(attack: &str, count: usize) {
         .filter(|line| line.contains("the largest is let go"))
         .collect();
     let theirs = format!("uid={NEIGHBOUR}");
-    assert!(let_go.iter().all(|line| line.contains(&theirs)), "{let_go:?}");
+    assert!(
+        let_go.iter().all(|line| line.contains(&theirs)),
+        "{let_go:?}"
+    );
 }
 
 #[test]

@@ -10,12 +10,14 @@ use sha2::{Digest as _, Sha256};
 
 const MAIN: &str = "skill://acme/pdf/SKILL.md";
 const FORMS: &str = "skill://acme/pdf/references/FORMS.md";
-const FRONT: &str =
-    "---\nname: pdf\ndescription: Fills forms\nmetadata:\n  version: \"1\"\n---\nSee references/FORMS.md.\n";
+const FRONT: &str = "---\nname: pdf\ndescription: Fills forms\nmetadata:\n  version: \"1\"\n---\nSee references/FORMS.md.\n";
 const FORM: &str = "A form has fields.\n";
 
 fn file(uri: &str, text: &str) -> Value {
-    let digest: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    let digest: String = Sha256::digest(text)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     json!({ "uri": uri, "digest": format!("sha256:{digest}"), "size": text.len() })
 }
 
@@ -36,7 +38,11 @@ fn place(speak: &str, more: Value) -> Place {
 }
 
 fn files(place: &Place, front: &str, form: &str) {
-    place.defines("fix", "files", &json!({ MAIN: front, FORMS: form }).to_string());
+    place.defines(
+        "fix",
+        "files",
+        &json!({ MAIN: front, FORMS: form }).to_string(),
+    );
 }
 
 /// A client of an era that has waited for the servers.
@@ -63,9 +69,16 @@ fn read(client: &mut Client, uri: &str) -> Value {
 
 /// The exit status of `colibri-mcp` and all that it wrote.
 fn colibri(place: &Place, args: &[&str]) -> (Option<i32>, String) {
-    let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+    let output = place
+        .colibri_mcp(args)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
     let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&text).into_owned(),
+    )
 }
 
 #[test]
@@ -77,18 +90,33 @@ fn a_servers_skills_are_listed_got_and_read_in_both_eras() {
             let mut client = client(&daemon, era);
             let listed = skills(&mut client);
             let main = "skill://fix/acme/pdf/SKILL.md";
-            let [skill] = &listed[..] else { panic!("{listed:?}") };
+            let [skill] = &listed[..] else {
+                panic!("{listed:?}")
+            };
             assert_eq!(skill["uri"], main);
             assert_eq!(skill["frontmatter"], entry(FORM)["frontmatter"]);
             let forms = "skill://fix/acme/pdf/references/FORMS.md";
-            assert_eq!(skill["resources"], json!([file(main, FRONT), file(forms, FORM)]));
+            assert_eq!(
+                skill["resources"],
+                json!([file(main, FRONT), file(forms, FORM)])
+            );
             let got = client.ask("skills/get", json!({ "uri": main }));
             assert_eq!(got["result"]["skill"], *skill, "{got}");
             let modern = (era == MODERN).then_some("complete");
             assert_eq!(got["result"]["resultType"].as_str(), modern, "{got}");
-            assert_eq!(got["result"]["cacheScope"].as_str(), modern.map(|_| "private"), "{got}");
-            assert_eq!(read(&mut client, main)["result"]["contents"][0]["text"], FRONT);
-            assert_eq!(read(&mut client, forms)["result"]["contents"][0]["uri"], forms);
+            assert_eq!(
+                got["result"]["cacheScope"].as_str(),
+                modern.map(|_| "private"),
+                "{got}"
+            );
+            assert_eq!(
+                read(&mut client, main)["result"]["contents"][0]["text"],
+                FRONT
+            );
+            assert_eq!(
+                read(&mut client, forms)["result"]["contents"][0]["uri"],
+                forms
+            );
             for (directory, children) in [
                 ("skill://fix/acme", json!(["pdf"])),
                 ("skill://fix/acme/pdf", json!(["SKILL.md", "references"])),
@@ -124,7 +152,10 @@ fn a_servers_skills_are_listed_got_and_read_in_both_eras() {
             alone.ask("skills/get", json!({ "uri": MAIN }))["result"]["skill"],
             entry(FORM)
         );
-        assert_eq!(read(&mut alone, FORMS)["result"]["contents"][0]["text"], FORM);
+        assert_eq!(
+            read(&mut alone, FORMS)["result"]["contents"][0]["text"],
+            FORM
+        );
     }
 }
 
@@ -150,14 +181,21 @@ fn what_is_read_of_a_skill_is_what_its_entry_says() {
     refused(&mut client, main, "its SHA-256 is another");
     refused(&mut client, forms, "bytes, not");
     files(&place, FRONT, FORM);
-    assert_eq!(read(&mut client, main)["result"]["contents"][0]["text"], FRONT);
+    assert_eq!(
+        read(&mut client, main)["result"]["contents"][0]["text"],
+        FRONT
+    );
     // A file that the entry does not list is none of the skill.
     place.defines(
         "fix",
         "files",
         &json!({ "skill://acme/pdf/more.md": "evil" }).to_string(),
     );
-    refused(&mut client, "skill://fix/acme/pdf/more.md", "not among the files");
+    refused(
+        &mut client,
+        "skill://fix/acme/pdf/more.md",
+        "not among the files",
+    );
     // The digest fits, the front matter does not.
     let other = FRONT.replace("Fills forms", "evil");
     let mut lies = entry(FORM);
@@ -175,7 +213,9 @@ fn what_is_read_of_a_skill_is_what_its_entry_says() {
     liar.defines("fix", "skills", &json!([wrong, { "uri": "x" }]).to_string());
     let mut legacy = self::client(&daemon, LEGACY);
     legacy.call("fix__tell", json!({ "method": "resources/list_changed" }));
-    wait_for("the list without it", || skills(&mut legacy).is_empty().then_some(()));
+    wait_for("the list without it", || {
+        skills(&mut legacy).is_empty().then_some(())
+    });
     let reason = daemon.server("fix")["reason"].to_string();
     assert!(reason.contains("not in its directory"), "{reason}");
 }
@@ -190,7 +230,10 @@ fn a_skill_that_is_not_listed_is_pinned_when_it_is_got() {
     let main = json!({ "uri": "skill://fix/acme/pdf/SKILL.md" });
     assert!(skills(&mut client).is_empty());
     let got = client.ask("skills/get", main.clone());
-    assert_eq!(got["result"]["skill"]["frontmatter"]["name"], "pdf", "{got}");
+    assert_eq!(
+        got["result"]["skill"]["frontmatter"]["name"], "pdf",
+        "{got}"
+    );
     assert_eq!(
         client.ask("resources/read", main.clone())["result"]["contents"][0]["text"],
         FRONT
@@ -198,7 +241,10 @@ fn a_skill_that_is_not_listed_is_pinned_when_it_is_got() {
     // Another entry of that URI is a change, though nothing was told of it.
     place.defines("fix", "unlisted", &json!([entry("evil\n")]).to_string());
     let held = client.ask("skills/get", main.clone()).to_string();
-    assert!(held.contains("blocked") && held.contains("pin diff fix"), "{held}");
+    assert!(
+        held.contains("blocked") && held.contains("pin diff fix"),
+        "{held}"
+    );
     let held = client.ask("resources/read", main.clone()).to_string();
     assert!(held.contains("blocked"), "{held}");
     let (status, text) = colibri(&place, &["--json", "pin", "diff", "fix", "--skill", MAIN]);
@@ -212,7 +258,10 @@ fn a_skill_that_is_not_listed_is_pinned_when_it_is_got() {
         "{diff}"
     );
     let hash = diff["diffs"][0]["waiting"].as_str().unwrap();
-    let (status, text) = colibri(&place, &["pin", "accept", "fix", "--skill", MAIN, "--sha256", hash]);
+    let (status, text) = colibri(
+        &place,
+        &["pin", "accept", "fix", "--skill", MAIN, "--sha256", hash],
+    );
     assert_eq!(status, Some(0), "{text}");
     files(&place, FRONT, "evil\n");
     assert!(client.ask("skills/get", main)["result"]["skill"].is_object());
@@ -250,7 +299,10 @@ fn a_thousand_changed_digests_are_held() {
         held += usize::from(answer.contains("blocked") && content.contains("blocked"));
     }
     assert_eq!(held, MANY);
-    assert_eq!(place.received("fix", "resources/read"), Vec::<String>::new());
+    assert_eq!(
+        place.received("fix", "resources/read"),
+        Vec::<String>::new()
+    );
     assert_eq!(daemon.server("fix")["others_blocked"], MANY);
     println!("{held} of {MANY} skills with changed digests were held");
 }
@@ -269,7 +321,10 @@ fn colibris_own_skills_are_offered_by_the_same_methods() {
         let mut client = client(&daemon, era);
         let main = "skill://colibri/notes/SKILL.md";
         let listed = skills(&mut client);
-        let uris: Vec<_> = listed.iter().map(|skill| skill["uri"].as_str().unwrap()).collect();
+        let uris: Vec<_> = listed
+            .iter()
+            .map(|skill| skill["uri"].as_str().unwrap())
+            .collect();
         assert_eq!(uris, [main, "skill://fix/acme/pdf/SKILL.md"]);
         assert_eq!(listed[0]["frontmatter"]["license"], "MIT");
         assert_eq!(listed[0]["resources"][0], file(main, text));
@@ -277,10 +332,16 @@ fn colibris_own_skills_are_offered_by_the_same_methods() {
             client.ask("skills/get", json!({ "uri": main }))["result"]["skill"],
             listed[0]
         );
-        assert_eq!(read(&mut client, main)["result"]["contents"][0]["text"], text);
+        assert_eq!(
+            read(&mut client, main)["result"]["contents"][0]["text"],
+            text
+        );
         let image = read(&mut client, "skill://colibri/notes/images/a.png");
         assert_eq!(image["result"]["contents"][0]["blob"], "if8=", "{image}");
-        let directory = client.ask("resources/directory/read", json!({ "uri": "skill://colibri/notes" }));
+        let directory = client.ask(
+            "resources/directory/read",
+            json!({ "uri": "skill://colibri/notes" }),
+        );
         assert_eq!(
             directory["result"]["resources"][1]["mimeType"], "inode/directory",
             "{directory}"
@@ -311,7 +372,10 @@ fn methods_of(capability: &str) -> Vec<(&'static str, Value)> {
     match capability {
         "tools" => vec![
             ("tools/list", json!({})),
-            ("tools/call", json!({ "name": "fix__echo", "arguments": {} })),
+            (
+                "tools/call",
+                json!({ "name": "fix__echo", "arguments": {} }),
+            ),
         ],
         "prompts" => vec![
             ("prompts/list", json!({})),
@@ -335,7 +399,8 @@ fn methods_of(capability: &str) -> Vec<(&'static str, Value)> {
                 _ => panic!("{other} is advertised, and nothing says what it needs"),
             };
             let passed = table.iter().find(|passed| passed.name == name);
-            let passed = passed.unwrap_or_else(|| panic!("{other} is advertised, and no table has it"));
+            let passed =
+                passed.unwrap_or_else(|| panic!("{other} is advertised, and no table has it"));
             // Of each notification a test says that it arrives.
             for notification in passed.notifications {
                 assert!(
@@ -344,9 +409,17 @@ fn methods_of(capability: &str) -> Vec<(&'static str, Value)> {
                 );
             }
             let methods = passed.methods.iter().map(|method| match method.as_str() {
-                "resources/directory/read" => ("resources/directory/read", json!({ "uri": "skill://fix/acme/pdf" })),
-                "tools/call" => ("tools/call", json!({ "name": "fix__echo", "arguments": {} })),
-                tasks if tasks.starts_with("tasks/") => (tasks, json!({ "taskId": "0".repeat(32) })),
+                "resources/directory/read" => (
+                    "resources/directory/read",
+                    json!({ "uri": "skill://fix/acme/pdf" }),
+                ),
+                "tools/call" => (
+                    "tools/call",
+                    json!({ "name": "fix__echo", "arguments": {} }),
+                ),
+                tasks if tasks.starts_with("tasks/") => {
+                    (tasks, json!({ "taskId": "0".repeat(32) }))
+                }
                 method => (method, uri.clone()),
             });
             methods.collect()
@@ -357,7 +430,12 @@ fn methods_of(capability: &str) -> Vec<(&'static str, Value)> {
 #[test]
 fn every_capability_that_is_shown_is_served() {
     const TASKS: &str = "io.modelcontextprotocol/tasks";
-    for (speak, prefix) in [(LEGACY, true), (LEGACY, false), (MODERN, true), (MODERN, false)] {
+    for (speak, prefix) in [
+        (LEGACY, true),
+        (LEGACY, false),
+        (MODERN, true),
+        (MODERN, false),
+    ] {
         let place = place(speak, json!({ "prefix": prefix }));
         let declared = json!({ TASKS: {}, "io.modelcontextprotocol/ui": {}, "org.example/x": {} });
         fs::write(place.path("fix.extensions"), declared.to_string()).unwrap();
@@ -369,7 +447,12 @@ fn every_capability_that_is_shown_is_served() {
         for left_out in ["extensions org.example/x", "experimental other"] {
             assert!(reason.contains(left_out), "{reason}");
         }
-        for (era, alone) in [(LEGACY, false), (LEGACY, true), (MODERN, false), (MODERN, true)] {
+        for (era, alone) in [
+            (LEGACY, false),
+            (LEGACY, true),
+            (MODERN, false),
+            (MODERN, true),
+        ] {
             let mut client = daemon.connect();
             if alone {
                 client.send(r#"{"colibri":1,"narrow":[],"only":"fix"}"#);
@@ -384,7 +467,8 @@ fn every_capability_that_is_shown_is_served() {
                 MODERN => client.ask("server/discover", json!({})),
                 _ => {
                     let info = json!({ "name": "walk", "version": "1" });
-                    let params = json!({ "protocolVersion": era, "capabilities": {}, "clientInfo": info });
+                    let params =
+                        json!({ "protocolVersion": era, "capabilities": {}, "clientInfo": info });
                     client.ask("initialize", params)
                 }
             };
@@ -392,7 +476,13 @@ fn every_capability_that_is_shown_is_served() {
             for (name, value) in hello["result"]["capabilities"].as_object().unwrap() {
                 match name.as_str() {
                     "extensions" | "experimental" => {
-                        names.extend(value.as_object().unwrap().keys().map(|key| format!("{name} {key}")));
+                        names.extend(
+                            value
+                                .as_object()
+                                .unwrap()
+                                .keys()
+                                .map(|key| format!("{name} {key}")),
+                        );
                     }
                     _ => names.push(name.clone()),
                 }
@@ -438,7 +528,8 @@ fn a_channel_reaches_who_sees_the_server_without_a_prefix() {
     alone.send(r#"{"colibri":1,"narrow":[],"only":"fix"}"#);
     alone.initialize(LEGACY);
     alone.call("echo", json!({}));
-    let channel = r#"{"jsonrpc":"2.0","method":"notifications/claude/channel","params":{"content":"hi"}}"#;
+    let channel =
+        r#"{"jsonrpc":"2.0","method":"notifications/claude/channel","params":{"content":"hi"}}"#;
     place.frame("channel", channel.as_bytes());
     joint.call("fix__tell_raw", json!({ "case": "channel" }));
     let told = alone.notification("notifications/claude/channel");

@@ -24,7 +24,9 @@ fn build1() -> Place {
     let path = place.path("contract.json");
     fs::write(&path, contract.to_string()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-    place.registry(&json!({ "git": place.fixture("git", &["--speak", MODERN], json!({ "contract": path })) }));
+    place.registry(
+        &json!({ "git": place.fixture("git", &["--speak", MODERN], json!({ "contract": path })) }),
+    );
     place
 }
 
@@ -56,7 +58,8 @@ fn here(sshd: &Sshd, servers: &Value) -> Place {
         }
         // sshd's host key stays root's, as sshd wants it.
         std::os::unix::fs::chown(sshd.directory().join("host"), Some(0), Some(0)).unwrap();
-        std::os::unix::fs::chown(sshd.directory().join("authorized_keys"), Some(0), Some(0)).unwrap();
+        std::os::unix::fs::chown(sshd.directory().join("authorized_keys"), Some(0), Some(0))
+            .unwrap();
     }
     place
 }
@@ -74,7 +77,10 @@ fn calls(place: &Place, tool: &str) -> Vec<(Value, Value)> {
     let pair = |enter: &Value| {
         Some((
             enter.clone(),
-            records.iter().find(|record| is_end(record, &enter["n"]))?.clone(),
+            records
+                .iter()
+                .find(|record| is_end(record, &enter["n"]))?
+                .clone(),
         ))
     };
     records.iter().filter(of_tool).filter_map(pair).collect()
@@ -92,11 +98,25 @@ fn two_hosts_record_a_call_under_each_others_numbers() {
     let daemon_here = here.start(&[]);
     for mut client in [daemon_here.legacy(LEGACY), daemon_here.modern()] {
         let answer = client.call("there__echo", json!({ "text": "plain" }));
-        assert_eq!(text_of(&answer), r#"{"text":"plain"}"#, "{answer}\n{}", sshd.log());
-        assert!(!answer.to_string().contains("org.colibri/record"), "{answer}");
+        assert_eq!(
+            text_of(&answer),
+            r#"{"text":"plain"}"#,
+            "{answer}\n{}",
+            sshd.log()
+        );
+        assert!(
+            !answer.to_string().contains("org.colibri/record"),
+            "{answer}"
+        );
         let refused = client.call("there__echo", json!({ "text": "NOT PLAIN" }));
-        assert!(text_of(&refused).starts_with("CONTRACT_DENIED"), "{refused}");
-        assert!(text_of(&refused).contains("build1 takes plain words"), "{refused}");
+        assert!(
+            text_of(&refused).starts_with("CONTRACT_DENIED"),
+            "{refused}"
+        );
+        assert!(
+            text_of(&refused).contains("build1 takes plain words"),
+            "{refused}"
+        );
     }
     let (ours, theirs) = (calls(&here, "echo"), calls(&there, "echo"));
     assert_eq!((ours.len(), theirs.len()), (4, 4));
@@ -171,7 +191,10 @@ fn a_hostile_configuration_gets_nothing() {
         sshd.log()
     );
     let refused = client.call("unknown__count", json!({}));
-    assert!(refused.to_string().contains("ssh-keyscan build1"), "{refused}");
+    assert!(
+        refused.to_string().contains("ssh-keyscan build1"),
+        "{refused}"
+    );
     assert!(!bait.exists() && !sshd.directory().join("bait.mux").exists());
     daemon_here.stop();
     daemon_there.stop();
@@ -199,9 +222,21 @@ fn each_failure_is_named_with_its_remedy() {
     let brief = json!({ "start_timeout_ms": 4000, "attempts": 1 });
     let mut servers = json!({});
     let mut wanted = vec![
-        ("changed", sshd.config("user", "changed_hosts", ""), "fingerprint"),
-        ("unknown", sshd.config("user", "no_hosts", ""), "known_hosts"),
-        ("closed", sshd.directory().join("closed"), "build1 was not reached"),
+        (
+            "changed",
+            sshd.config("user", "changed_hosts", ""),
+            "fingerprint",
+        ),
+        (
+            "unknown",
+            sshd.config("user", "no_hosts", ""),
+            "known_hosts",
+        ),
+        (
+            "closed",
+            sshd.directory().join("closed"),
+            "build1 was not reached",
+        ),
     ];
     fs::write(
         sshd.directory().join("closed"),
@@ -234,7 +269,11 @@ fn each_failure_is_named_with_its_remedy() {
     let mut client = daemon_here.legacy(LEGACY);
     for (id, _, remedy) in &wanted {
         let refused = client.call(&format!("{id}__count"), json!({}));
-        assert!(text_of(&refused).contains(remedy), "{id}: {refused}\n{}", sshd.log());
+        assert!(
+            text_of(&refused).contains(remedy),
+            "{id}: {refused}\n{}",
+            sshd.log()
+        );
         assert!(
             text_of(&refused).contains("build1") || *id == "endless",
             "{id}: {refused}"
@@ -279,8 +318,13 @@ fn each_user_shows_their_own_key() {
     let here = here(&sshd, &json!({ "there": own }));
     let daemon_here = here.start(&[]);
     let refused = daemon_here.legacy(LEGACY).call("there__count", json!({}));
-    assert!(text_of(&refused).contains("has no key for build1"), "{refused}");
-    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap().unwrap();
+    assert!(
+        text_of(&refused).contains("has no key for build1"),
+        "{refused}"
+    );
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
+        .unwrap()
+        .unwrap();
     let key = keys.join(&user.name);
     fs::copy(sshd.directory().join("user"), &key).unwrap();
     if let Some(uid) = other_user() {
@@ -319,8 +363,8 @@ fn an_address_becomes_an_entry() {
     let said = home(&["add", "git"]);
     assert!(said.contains("ssh://HOST/ID"), "{said}");
     let said = home(&["add", "ssh://build1.invalid/git", "--yes"]);
-    let written =
-        fs::read_to_string(place.path(".config/colibri/external-mcp.json")).unwrap_or_else(|_| panic!("{said}"));
+    let written = fs::read_to_string(place.path(".config/colibri/external-mcp.json"))
+        .unwrap_or_else(|_| panic!("{said}"));
     let written: Value = serde_json::from_str(&written).unwrap();
     let ssh = json!({ "host": "build1.invalid", "server": "git" });
     assert_eq!(written["servers"]["git"]["ssh"], ssh, "{written}");

@@ -78,13 +78,17 @@ fn asked(place: &Place) -> Vec<Value> {
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let calls = messages.filter(|message| message["method"] == "tools/call");
-    calls.map(|mut call| call["params"]["arguments"].take()).collect()
+    calls
+        .map(|mut call| call["params"]["arguments"].take())
+        .collect()
 }
 
 /// The summaries that are kept, by `server:tool`; of a tool's definitions the one that was last.
 fn kept(place: &Place) -> BTreeMap<String, String> {
     let store = rusqlite::Connection::open(place.path("state/colibri.db")).unwrap();
-    store.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+    store
+        .busy_timeout(std::time::Duration::from_secs(30))
+        .unwrap();
     let mut rows = store
         .prepare("SELECT key, text FROM summaries ORDER BY made_at, rowid")
         .unwrap();
@@ -112,7 +116,10 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     let daemon = place.start(&FLAGS);
     wait_for_kept(
         &place,
-        &[("fix:count", "Echoes `text`."), ("fix:echo", "Echoes `text`.")],
+        &[
+            ("fix:count", "Echoes `text`."),
+            ("fix:echo", "Echoes `text`."),
+        ],
     );
     let calls = asked(&place);
     assert_eq!(calls.len(), 2);
@@ -122,7 +129,10 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     let mut echo = echo.unwrap().clone();
     echo["context"].take();
     let id = echo["task_id"].take();
-    assert!(id.as_str().unwrap().starts_with("summary:fix:echo:"), "{id}");
+    assert!(
+        id.as_str().unwrap().starts_with("summary:fix:echo:"),
+        "{id}"
+    );
     assert_eq!(
         echo,
         json!({ "task_id": null, "context": null, "max_tokens": 300, "temperature": 0, "model": "test/model" })
@@ -131,7 +141,9 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     let uid = nix::unistd::geteuid().as_raw();
     let trail = place.trail();
     let recorded = |of: &dyn Fn(&Value) -> bool| trail.iter().filter(|rec| of(rec)).count();
-    let enters = |rec: &Value| rec["server"] == "model-api" && rec["tool"] == "complete" && rec["uid"] == uid;
+    let enters = |rec: &Value| {
+        rec["server"] == "model-api" && rec["tool"] == "complete" && rec["uid"] == uid
+    };
     let exits = |rec: &Value| rec["integration_id"] == "model-api" && rec["result"] == "SUCCESS";
     assert_eq!((recorded(&enters), recorded(&exits)), (2, 2), "{trail:?}");
 
@@ -139,7 +151,11 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     place.defines(
         "fix",
         "definitions",
-        &tools(&[("echo", "Says it EVIL."), ("count", "Counts."), ("new", "Is new.")]),
+        &tools(&[
+            ("echo", "Says it EVIL."),
+            ("count", "Counts."),
+            ("new", "Is new."),
+        ]),
     );
     says(&place, CALL, completed(json!("Another.")));
     let daemon = place.start(&FLAGS);
@@ -158,7 +174,13 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
             .contains("EVIL"),
         "it was never approved"
     );
-    let colibri = |args: &[&str]| place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+    let colibri = |args: &[&str]| {
+        place
+            .colibri_mcp(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
     let diff = colibri(&["--json", "pin", "diff", "fix"]).stdout;
     let diff: Value = serde_json::from_slice(&diff).unwrap();
     let sha256 = diff["diffs"][0]["waiting"].as_str().unwrap();
@@ -187,22 +209,34 @@ fn nothing_is_sent_without_the_flag_or_the_gate_or_the_adapter() {
     place.wait_for_state("Says it again.");
     daemon.stop();
     let daemon = place.start(&["--learn"]);
-    let own = json!({ "task_id": "own", "context": "", "max_tokens": 1, "temperature": 0, "model": "" });
-    daemon.legacy(LEGACY).call("model-api__complete", own.clone());
+    let own =
+        json!({ "task_id": "own", "context": "", "max_tokens": 1, "temperature": 0, "model": "" });
+    daemon
+        .legacy(LEGACY)
+        .call("model-api__complete", own.clone());
     daemon.stop();
     let daemon = place.start_plain(&FLAGS);
     daemon.wait_for_log("GATE_CLOSED");
     let wrong = [&FLAGS[..3], &["two words"]].concat();
     let (status, said) = place.refused(&wrong);
-    assert!(status == Some(64) && said.contains("no model's name"), "{said}");
+    assert!(
+        status == Some(64) && said.contains("no model's name"),
+        "{said}"
+    );
     daemon.stop();
     assert_eq!((asked(&place), kept(&place)), (vec![own], BTreeMap::new()));
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({})) }));
-    let daemon = place.start_in(&[("COLIBRI_SUMMARIES", "1")], &["--external-call", "--learn"]);
+    let daemon = place.start_in(
+        &[("COLIBRI_SUMMARIES", "1")],
+        &["--external-call", "--learn"],
+    );
     daemon.wait_for_log("the registry has no server model-api");
     place.registry(&servers(&place, CALL, completed(json!("Does it."))));
     daemon.reload();
-    wait_for_kept(&place, &[("fix:count", "Does it."), ("fix:echo", "Does it.")]);
+    wait_for_kept(
+        &place,
+        &[("fix:count", "Does it."), ("fix:echo", "Does it.")],
+    );
     assert_eq!(asked(&place)[1]["model"], "ratatoskr:free/text-generation");
     daemon.stop();
 }
@@ -212,7 +246,11 @@ fn a_wrong_model_ends_the_batch_until_a_reload() {
     let why = json!({ "code": "MODEL_REFUSED", "message": "404: there is no model test/\u{1b}[31mmodel" });
     let place = place(CALL, failed(why));
     let change = ("change_tools", "Changes them.");
-    place.defines("fix", "definitions", &tools(&[change, ("count", "Counts.")]));
+    place.defines(
+        "fix",
+        "definitions",
+        &tools(&[change, ("count", "Counts.")]),
+    );
     let daemon = place.start(&FLAGS);
     daemon.wait_for_log("404: there is no model test/\\u{1b}[31mmodel");
     assert_eq!((asked(&place).len(), kept(&place).len()), (1, 0));
@@ -225,18 +263,24 @@ fn a_wrong_model_ends_the_batch_until_a_reload() {
     daemon.assert_serves("fix__change_tools");
     says(&place, CALL, completed(json!("Does it.")));
     daemon.reload();
-    wait_for("summaries", || kept(&place).contains_key("fix:late").then_some(()));
+    wait_for("summaries", || {
+        kept(&place).contains_key("fix:late").then_some(())
+    });
     daemon.stop();
 }
 
 #[test]
 fn a_busy_provider_is_asked_again_after_what_it_says() {
-    let why = json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": 6 });
+    let why =
+        json!({ "code": "MODEL_BUSY", "message": "429", "transient": true, "retry_after_s": 6 });
     let place = place(CALL, failed(why));
     let daemon = place.start(&FLAGS);
     wait_for("a call", || (!asked(&place).is_empty()).then_some(()));
     says(&place, CALL, completed(json!("Does it.")));
-    wait_for_kept(&place, &[("fix:count", "Does it."), ("fix:echo", "Does it.")]);
+    wait_for_kept(
+        &place,
+        &[("fix:count", "Does it."), ("fix:echo", "Does it.")],
+    );
     assert_eq!(asked(&place).len(), 3);
     daemon.stop();
 }
@@ -262,7 +306,11 @@ fn whatever_a_provider_says_is_one_short_line_or_nothing() {
     for (number, (completion, wanted)) in hostile.iter().enumerate() {
         says(&place, CALL, completed(completion.clone()));
         let name = format!("new{number}");
-        place.defines("fix", "definitions", &tools(&[("count", "Counts."), (&name, "New.")]));
+        place.defines(
+            "fix",
+            "definitions",
+            &tools(&[("count", "Counts."), (&name, "New.")]),
+        );
         let daemon = place.start(&FLAGS);
         // Its process is started, and lists its tools.
         daemon.assert_serves("fix__count");
@@ -282,7 +330,9 @@ fn whatever_a_provider_says_is_one_short_line_or_nothing() {
     );
     let daemon = place.start(&FLAGS);
     daemon.assert_serves("fix__count");
-    daemon.wait_for_log("until something is changed and reloaded, or an hour has gone by: FRAME_TOO_LONG: ");
+    daemon.wait_for_log(
+        "until something is changed and reloaded, or an hour has gone by: FRAME_TOO_LONG: ",
+    );
     daemon.assert_serves("fix__count");
     daemon.stop();
     place.assert_trail_is_sound();
@@ -305,7 +355,10 @@ fn an_end_or_a_reload_in_the_middle_of_a_call_leaves_the_tool_for_later() {
     daemon.kill();
     says(&place, CALL, completed(json!("Does it.")));
     let daemon = place.start(&FLAGS);
-    wait_for_kept(&place, &[("fix:count", "Does it."), ("fix:echo", "Does it.")]);
+    wait_for_kept(
+        &place,
+        &[("fix:count", "Does it."), ("fix:echo", "Does it.")],
+    );
     daemon.stop();
     place.assert_trail_is_sound();
 }
@@ -321,7 +374,14 @@ fn the_adapter_that_ships_asks_a_provider_under_the_contract_that_ships() {
     fs::set_permissions(&contract, fs::Permissions::from_mode(0o600)).unwrap();
     place.secret("model", "sk-0123456789-the-key");
     let url = model.port.url("");
-    let args = ["integration", "model", "--api", "openai-chat", "--url", &url];
+    let args = [
+        "integration",
+        "model",
+        "--api",
+        "openai-chat",
+        "--url",
+        &url,
+    ];
     let args = [&args[..], &["--allow-address", "loopback"]].concat();
     place.registry(&json!({
         "fix": place.fixture("fix", &[], json!({})),
@@ -340,7 +400,10 @@ fn the_adapter_that_ships_asks_a_provider_under_the_contract_that_ships() {
     daemon.stop();
     assert_eq!(model.requests(), 0);
     let daemon = place.start(&FLAGS[..2]);
-    wait_for_kept(&place, &[("fix:count", WORDS), (&format!("fix:{long}"), WORDS)]);
+    wait_for_kept(
+        &place,
+        &[("fix:count", WORDS), (&format!("fix:{long}"), WORDS)],
+    );
     assert!(model.last(|request| request.text.contains("Write one concise sentence")));
     daemon.stop();
     let calls = place

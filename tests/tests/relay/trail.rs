@@ -20,7 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, Record, code_of, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, Era, LEGACY, MODERN, Place, Record, code_of, text_of, wait_for,
+};
 use serde_json::{Value, json};
 
 /// A fixture server whose calls are recorded in full, and which looks at the trail whenever it receives something.
@@ -67,7 +69,10 @@ fn calls_since(place: &Place, before: usize) -> Vec<String> {
     let new = wait_for("every call's end", || {
         let new = place.records().split_off(before);
         let count = |kind: &str| new.iter().filter(|record| record.is(kind)).count();
-        let continued = new.iter().filter(|record| record.rec["continues"].is_u64()).count();
+        let continued = new
+            .iter()
+            .filter(|record| record.rec["continues"].is_u64())
+            .count();
         (count("enter") == count("exit") + continued).then_some(new)
     });
     let mut open = BTreeMap::new();
@@ -81,7 +86,10 @@ fn calls_since(place: &Place, before: usize) -> Vec<String> {
                 open.insert(record.n(), ());
             }
             "retry" => {
-                assert!(open.contains_key(&record.rec["enter"].as_u64().unwrap()), "{record:?}");
+                assert!(
+                    open.contains_key(&record.rec["enter"].as_u64().unwrap()),
+                    "{record:?}"
+                );
                 endings.push(ending(record));
             }
             "exit" => {
@@ -139,19 +147,31 @@ fn operator_methods() -> Vec<&'static str> {
     names.sort_unstable();
     names.dedup();
     names.retain(|name| *name != "colibri/" && !name.ends_with('\\'));
-    assert!(names.contains(&"colibri/approve") && names.len() >= 4, "{names:?}");
+    assert!(
+        names.contains(&"colibri/approve") && names.len() >= 4,
+        "{names:?}"
+    );
     names
 }
 
 /// Methods that only look at the daemon's state.
-const LOOKS: [&str; 4] = ["colibri/agents", "colibri/costs", "colibri/overview", "colibri/servers"];
+const LOOKS: [&str; 4] = [
+    "colibri/agents",
+    "colibri/costs",
+    "colibri/overview",
+    "colibri/servers",
+];
 
 /// Parameters with which a method does something where it exists.
 fn params_of(method: &str) -> Value {
     match method {
-        "initialize" => json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "e2e" } }),
+        "initialize" => {
+            json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "e2e" } })
+        }
         "tools/call" => json!({ "name": "fix__count", "arguments": { "mark": "every method" } }),
-        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => json!({ "uri": "file:///x" }),
+        "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
+            json!({ "uri": "file:///x" })
+        }
         "prompts/get" => json!({ "name": "fix__prompt" }),
         "completion/complete" => {
             json!({ "ref": { "type": "ref/prompt", "name": "x" }, "argument": { "name": "a", "value": "b" } })
@@ -187,7 +207,9 @@ fn every_method_of_both_eras_leaves_its_records() {
             let before = place.records().len();
             let id = client.request(method, params_of(method));
             let streams = match (era, method) {
-                (Era::Modern, "subscriptions/listen") => Some("notifications/subscriptions/acknowledged"),
+                (Era::Modern, "subscriptions/listen") => {
+                    Some("notifications/subscriptions/acknowledged")
+                }
                 // Whoever runs a daemon without a client policy is its operator.
                 (_, "colibri/watch") => Some("colibri/watching"),
                 _ => None,
@@ -203,12 +225,17 @@ fn every_method_of_both_eras_leaves_its_records() {
             let enters: Vec<Record> = place.records().split_off(before);
             if LOOKS.contains(&method) {
                 let look = enters.iter().find(|record| record.rec["event"] == "look");
-                assert_eq!(look.map(|look| &look.rec["details"]["method"]), Some(&json!(method)));
+                assert_eq!(
+                    look.map(|look| &look.rec["details"]["method"]),
+                    Some(&json!(method))
+                );
                 assert_eq!(endings.len(), 0, "{method}: {endings:?}");
                 continue;
             }
             let enters: Vec<_> = enters.iter().filter(|record| record.is("enter")).collect();
-            let first = enters.first().unwrap_or_else(|| panic!("{method} left no record"));
+            let first = enters
+                .first()
+                .unwrap_or_else(|| panic!("{method} left no record"));
             assert_eq!(first.rec["method"], method, "{endings:?}");
             assert_eq!(endings.len(), 1, "{method}: {endings:?}");
         }
@@ -285,7 +312,10 @@ fn every_way_a_call_can_go_leaves_its_records() {
     let mut modern = daemon.modern();
 
     // What Colibri answers itself.
-    let own = modern.tools().into_iter().filter(|name| name.starts_with("colibri_"));
+    let own = modern
+        .tools()
+        .into_iter()
+        .filter(|name| name.starts_with("colibri_"));
     let own: Vec<String> = own.collect();
     assert!(own.len() >= 10, "{own:?}");
     for tool in own {
@@ -365,18 +395,29 @@ fn every_way_a_call_can_go_leaves_its_records() {
     });
 
     // Calls that end otherwise.
-    expect("an error of the tool's", &["FAIL fix:frame TOOL_ERROR"], &mut || {
-        place.frame(
-            "error",
-            br#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"isError":true}}"#,
-        );
-        legacy.call("fix__frame", json!({ "case": "error" }));
-    });
-    expect("a cancelled call", &["FAIL fix:wait CANCELLED"], &mut || {
-        let id = legacy.request_tool("fix__wait", json!({ "until": "never", "mark": "cancelled" }));
-        wait_for("the call", || place.received("fix", "\"cancelled\"").pop());
-        legacy.notify("notifications/cancelled", json!({ "requestId": id }));
-    });
+    expect(
+        "an error of the tool's",
+        &["FAIL fix:frame TOOL_ERROR"],
+        &mut || {
+            place.frame(
+                "error",
+                br#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[],"isError":true}}"#,
+            );
+            legacy.call("fix__frame", json!({ "case": "error" }));
+        },
+    );
+    expect(
+        "a cancelled call",
+        &["FAIL fix:wait CANCELLED"],
+        &mut || {
+            let id = legacy.request_tool(
+                "fix__wait",
+                json!({ "until": "never", "mark": "cancelled" }),
+            );
+            wait_for("the call", || place.received("fix", "\"cancelled\"").pop());
+            legacy.notify("notifications/cancelled", json!({ "requestId": id }));
+        },
+    );
     expect(
         "a call that takes too long",
         &["FAIL slow:never TIMEOUT_CALL"],
@@ -384,9 +425,13 @@ fn every_way_a_call_can_go_leaves_its_records() {
             legacy.call("slow__never", json!({ "mark": "late" }));
         },
     );
-    expect("a result that is too large", &["SUCCESS small:huge"], &mut || {
-        legacy.call("small__huge", json!({ "bytes": 2000 }));
-    });
+    expect(
+        "a result that is too large",
+        &["SUCCESS small:huge"],
+        &mut || {
+            legacy.call("small__huge", json!({ "bytes": 2000 }));
+        },
+    );
     expect(
         "a client that leaves",
         &["SUCCESS colibri:initialize", "FAIL fix:wait CANCELLED"],
@@ -423,15 +468,27 @@ fn every_way_a_call_can_go_leaves_its_records() {
             legacy.call("fix__forbidden", json!({ "mark": "client policy" }));
         },
     );
-    expect("a rule of the entry", &["FAIL fix:die POLICY_DENIED"], &mut || {
-        legacy.call("fix__die", json!({ "mark": "rule" }));
-    });
-    expect("a contract", &["FAIL strict:count CONTRACT_DENIED"], &mut || {
-        legacy.call("strict__count", json!({ "n": 10, "mark": "contract" }));
-    });
-    expect("a schema", &["FAIL strict:strict SCHEMA_INVALID"], &mut || {
-        legacy.call("strict__strict", json!({ "n": "none" }));
-    });
+    expect(
+        "a rule of the entry",
+        &["FAIL fix:die POLICY_DENIED"],
+        &mut || {
+            legacy.call("fix__die", json!({ "mark": "rule" }));
+        },
+    );
+    expect(
+        "a contract",
+        &["FAIL strict:count CONTRACT_DENIED"],
+        &mut || {
+            legacy.call("strict__count", json!({ "n": 10, "mark": "contract" }));
+        },
+    );
+    expect(
+        "a schema",
+        &["FAIL strict:strict SCHEMA_INVALID"],
+        &mut || {
+            legacy.call("strict__strict", json!({ "n": "none" }));
+        },
+    );
     expect(
         "a contract that names other tools",
         &["FAIL strict:other CONTRACT_DENIED"],
@@ -444,7 +501,11 @@ fn every_way_a_call_can_go_leaves_its_records() {
         let answer = legacy.call("fix__count", json!({ "mark": "ready" }));
         code_of(&answer).is_none().then_some(())
     });
-    assert_eq!(place.assert_entered("fix"), sent + 1, "the call that found it ready");
+    assert_eq!(
+        place.assert_entered("fix"),
+        sent + 1,
+        "the call that found it ready"
+    );
     let sent = sent + 1;
     for (what, decision, ends) in [
         ("an approval", Some(true), "SUCCESS fix:pid"),
@@ -459,12 +520,18 @@ fn every_way_a_call_can_go_leaves_its_records() {
             let id = legacy.request_tool("fix__pid", json!({ "mark": what }));
             let waiting = wait_for("the question", || {
                 let waiting = modern.ask("colibri/approvals", json!({}));
-                waiting["result"]["approvals"][0]["id"].as_str().map(str::to_owned)
+                waiting["result"]["approvals"][0]["id"]
+                    .as_str()
+                    .map(str::to_owned)
             });
             match decision {
                 None => legacy.notify("notifications/cancelled", json!({ "requestId": id })),
                 Some(approve) => {
-                    let method = if approve { "colibri/approve" } else { "colibri/deny" };
+                    let method = if approve {
+                        "colibri/approve"
+                    } else {
+                        "colibri/deny"
+                    };
                     let decided = modern.ask(method, json!({ "id": waiting }));
                     assert!(decided.get("result").is_some(), "{decided}");
                     legacy.answer(id);
@@ -483,7 +550,9 @@ fn every_way_a_call_can_go_leaves_its_records() {
     ];
     for mark in refused {
         assert!(
-            !received.iter().any(|line| line.contains(&format!("{mark:?}"))),
+            !received
+                .iter()
+                .any(|line| line.contains(&format!("{mark:?}"))),
             "{mark} reached the server"
         );
     }
@@ -497,7 +566,10 @@ fn every_way_a_call_can_go_leaves_its_records() {
             json!({ "name": "fix__count", "arguments": [] }),
             "FAIL colibri:tools/call -32602",
         ),
-        (json!({ "name": "fix__no_such" }), "FAIL colibri:fix__no_such -32602"),
+        (
+            json!({ "name": "fix__no_such" }),
+            "FAIL colibri:fix__no_such -32602",
+        ),
         (
             json!({ "name": "colibri_external_mcp_call_tool", "arguments": { "server": "fix" } }),
             "FAIL colibri:colibri_external_mcp_call_tool TOOL_ERROR",
@@ -507,9 +579,13 @@ fn every_way_a_call_can_go_leaves_its_records() {
             drop(legacy.ask("tools/call", params.clone()))
         });
     }
-    expect("a bad cursor", &["FAIL colibri:tools/list -32602"], &mut || {
-        legacy.ask("tools/list", json!({ "cursor": "no cursor" }));
-    });
+    expect(
+        "a bad cursor",
+        &["FAIL colibri:tools/list -32602"],
+        &mut || {
+            legacy.ask("tools/list", json!({ "cursor": "no cursor" }));
+        },
+    );
     // What is no request, or none that may be made now, asks nobody for anything: it has an answer and no record.
     expect("what is no request", &[], &mut || {
         let waits = r#"{"jsonrpc":"2.0","id":7,"method":7}"#;
@@ -546,7 +622,8 @@ fn every_way_a_call_can_go_leaves_its_records() {
                 "notifications/cancelled",
                 "subscriptions/listen",
             ];
-            let known = own.contains(&method) || ["tools/call", "fixture/method", "fixture/unknown"].contains(&method);
+            let known = own.contains(&method)
+                || ["tools/call", "fixture/method", "fixture/unknown"].contains(&method);
             assert!(kind != "line" || known, "{server} received {message}");
         }
     }
@@ -592,7 +669,9 @@ fn the_first_call_of_a_server_never_seen_is_entered_under_its_name() {
                 client.call(&format!("fix__{tool}"), arguments)
             }
         };
-        let endings = recorded(&place, || assert_eq!(text_of(&call("count", "second")), "counted"));
+        let endings = recorded(&place, || {
+            assert_eq!(text_of(&call("count", "second")), "counted")
+        });
         assert_eq!(endings, ["SUCCESS fix:count"]);
         assert_eq!(place.assert_entered("fix"), 1);
         daemon.stop();
@@ -608,7 +687,10 @@ fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
     let daemon = place.start(&["--write"]);
     let mut client = daemon.quiet(LEGACY);
     fs::remove_dir_all(place.trail_directory()).unwrap();
-    for (tool, part) in [("colibri_status", "uptime_s"), ("colibri_external_mcp_servers", "fix")] {
+    for (tool, part) in [
+        ("colibri_status", "uptime_s"),
+        ("colibri_external_mcp_servers", "fix"),
+    ] {
         let result = client.call(tool, json!({}));
         assert!(
             result.to_string().contains(part) && result["isError"] != true,
@@ -617,7 +699,11 @@ fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
     }
     for tool in ["fix__count", "colibri_snapshot", "colibri_list_tasks"] {
         let answer = client.ask("tools/call", json!({ "name": tool, "arguments": {} }));
-        assert_eq!(code_of(&answer), Some("TRAIL_UNAVAILABLE"), "{tool}: {answer}");
+        assert_eq!(
+            code_of(&answer),
+            Some("TRAIL_UNAVAILABLE"),
+            "{tool}: {answer}"
+        );
     }
     let output = place.colibri_mcp(&["status"]).output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -648,7 +734,10 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
         assert_ne!(answer["isError"], true, "{answer}");
     }
     // Until its end; it finishes no task.
-    place.colibri_mcp(&["agent", "run", "sh", "--follow"]).output().unwrap();
+    place
+        .colibri_mcp(&["agent", "run", "sh", "--follow"])
+        .output()
+        .unwrap();
     daemon.stop();
     let state = place.path("state");
     let mut files = vec![];
@@ -674,7 +763,11 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
     let is_closed = !files.contains(&state.join("colibri.db-wal"));
     for file in files {
         let whole = fs::read(&file).unwrap();
-        let name = file.strip_prefix(&state).unwrap().to_string_lossy().into_owned();
+        let name = file
+            .strip_prefix(&state)
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
         for left in [0, whole.len() / 2] {
             let copy = place.path("before");
             let copied = Command::new("cp").arg("-a").arg(&state).arg(&copy).status();
@@ -691,12 +784,19 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
             match remedy {
                 Some(remedy) => {
                     let (status, says) = place.refused(&["--allow-root"]);
-                    let told = says.contains(remedy) && says.contains(name.split('/').next().unwrap());
-                    assert!(status == Some(78) && told, "{name} {left}: {status:?} {says}");
+                    let told =
+                        says.contains(remedy) && says.contains(name.split('/').next().unwrap());
+                    assert!(
+                        status == Some(78) && told,
+                        "{name} {left}: {status:?} {says}"
+                    );
                 }
                 None => {
                     let daemon = place.start(&[]);
-                    assert_eq!(text_of(&daemon.quiet(LEGACY).call("fix__count", json!({}))), "counted");
+                    assert_eq!(
+                        text_of(&daemon.quiet(LEGACY).call("fix__count", json!({}))),
+                        "counted"
+                    );
                     // What is cut off of a longer one is in its log; a file without that is `store/tests.rs`'s.
                     if name == "colibri.db" && left == 0 {
                         daemon.wait_for_log("is empty, as a power failure may leave it");
@@ -770,7 +870,8 @@ impl Caller {
     /// The message of the refusal, if the call is refused because of the trail.
     fn call(&mut self) -> Result<(), String> {
         self.next += 1;
-        let arguments = json!({ "mark": format!("{} {}", self.client.era == Era::Modern, self.next) });
+        let arguments =
+            json!({ "mark": format!("{} {}", self.client.era == Era::Modern, self.next) });
         let id = self.client.request_tool("fix__count", arguments);
         let answer = self.client.answer(id);
         if answer.get("error").is_none() {
@@ -797,20 +898,32 @@ impl Caller {
             fs::read_dir(place.trail_directory()).unwrap().count(),
         );
         for _ in 0..20 {
-            let refusal = self.call().expect_err("a call whose record cannot be written");
+            let refusal = self
+                .call()
+                .expect_err("a call whose record cannot be written");
             assert!(refusal.contains(why), "{refusal}");
         }
         for method in ["tools/list", "ping", "colibri/approvals", "no/such"] {
             let refused = self.client.ask(method, json!({}));
-            assert_eq!(code_of(&refused), Some("TRAIL_UNAVAILABLE"), "{method}: {refused}");
+            assert_eq!(
+                code_of(&refused),
+                Some("TRAIL_UNAVAILABLE"),
+                "{method}: {refused}"
+            );
         }
         let mut modern = daemon.modern();
-        let refused = modern.ask("tools/call", json!({ "name": "colibri_snapshot", "arguments": {} }));
+        let refused = modern.ask(
+            "tools/call",
+            json!({ "name": "colibri_snapshot", "arguments": {} }),
+        );
         assert_eq!(code_of(&refused), Some("TRAIL_UNAVAILABLE"), "{refused}");
         // Operators read the reason where they look: in status, which needs no record, and in the metrics.
         let told = modern.call("colibri_status", json!({}));
         assert!(
-            told["structuredContent"]["trail_error"].as_str().unwrap().contains(why),
+            told["structuredContent"]["trail_error"]
+                .as_str()
+                .unwrap()
+                .contains(why),
             "{told}"
         );
         let status = place.colibri_mcp(&["status"]).output().unwrap();
@@ -845,13 +958,21 @@ impl Caller {
             .find(|fact| fact["fact"] == room)
             .unwrap();
         assert!(
-            room["outcome"] == "bad" && room["seen"].as_str().unwrap().contains("trail: 0 bytes free"),
+            room["outcome"] == "bad"
+                && room["seen"]
+                    .as_str()
+                    .unwrap()
+                    .contains("trail: 0 bytes free"),
             "{room}"
         );
         assert_eq!(metric(place, "colibri_trail_failing"), "1");
         daemon.wait_for_log("calls are refused from now on: ");
         // What the daemon says of its own accord is no call.
-        assert_eq!(place.assert_entered("fix"), sent, "something reached the server");
+        assert_eq!(
+            place.assert_entered("fix"),
+            sent,
+            "something reached the server"
+        );
         let now = (
             place.records().len(),
             fs::read_dir(place.trail_directory()).unwrap().count(),
@@ -878,8 +999,11 @@ fn metric(place: &Place, name: &str) -> String {
         .output();
     let output = output.unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("no {name} in {output:?}")).to_owned()
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {output:?}"))
+        .to_owned()
 }
 
 /// Starts a daemon that also serves metrics.
@@ -919,15 +1043,27 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         assert_eq!(code_of(&held), Some("TRAIL_UNAVAILABLE"), "{held}");
         assert!(held.to_string().contains("the call was made"), "{held}");
         // What was partly written is left behind, and closed as soon as it is on the disk.
-        wait_for("a read-only file system", || small.remount("ro").then_some(()));
+        wait_for("a read-only file system", || {
+            small.remount("ro").then_some(())
+        });
         caller.until_refused(&place, &daemon, "Read-only file system");
-        assert!(caller.call().unwrap_err().contains("mount that file system"));
+        assert!(
+            caller
+                .call()
+                .unwrap_err()
+                .contains("mount that file system")
+        );
         assert!(small.remount("rw,size=1m"));
         caller.until_served(&place);
         daemon.stop();
         place.assert_trail_is_sound();
-        let torn = |record: &Record| record.is("recovered") && record.rec["torn"][0]["segment"].is_string();
-        assert!(place.records().iter().any(torn), "what was cut short is named");
+        let torn = |record: &Record| {
+            record.is("recovered") && record.rec["torn"][0]["segment"].is_string()
+        };
+        assert!(
+            place.records().iter().any(torn),
+            "what was cut short is named"
+        );
         drop(small);
     }
 }
@@ -965,7 +1101,11 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
                 "{refusal}"
             );
         }
-        assert_eq!(place.record("fix").len(), lines, "something reached the server");
+        assert_eq!(
+            place.record("fix").len(),
+            lines,
+            "something reached the server"
+        );
         assert_eq!(metric(&place, "colibri_trail_failing"), "1");
         fs::create_dir(&trail).unwrap();
         fs::set_permissions(&trail, fs::Permissions::from_mode(0o750)).unwrap();
@@ -983,7 +1123,8 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let verified = place.trail_command(&["verify"]);
         let text = String::from_utf8_lossy(&verified.stdout).into_owned();
         assert!(
-            verified.status.success() || text.contains("1 fault") && text.contains("damaged tail: 0 bytes follow"),
+            verified.status.success()
+                || text.contains("1 fault") && text.contains("damaged tail: 0 bytes follow"),
             "{text}"
         );
     }
@@ -1008,7 +1149,11 @@ fn a_killed_daemon_leaves_a_trail_that_verifies_and_goes_on() {
     let place = place();
     let mut random = 20_261_122u64;
     for round in 0..8 {
-        let flags: &[&str] = if round % 2 == 0 { &[] } else { &["--trail-sync"] };
+        let flags: &[&str] = if round % 2 == 0 {
+            &[]
+        } else {
+            &["--trail-sync"]
+        };
         let daemon = place.start(flags);
         let before = place.records();
         let opening = before
@@ -1043,7 +1188,9 @@ fn a_killed_daemon_leaves_a_trail_that_verifies_and_goes_on() {
                     over.store(true, Ordering::Release);
                 });
             }
-            wait_for("the calls", || (made.load(Ordering::Acquire) >= calls).then_some(()));
+            wait_for("the calls", || {
+                (made.load(Ordering::Acquire) >= calls).then_some(())
+            });
             assert!(
                 !over.load(Ordering::Acquire),
                 "a client gave up before the daemon was killed"
@@ -1136,7 +1283,9 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     let (tools, flagged) = (place.path("tools"), place.path("flagged"));
     fs::create_dir(&tools).unwrap();
     if !Path::new("/bin/chflags").exists() {
-        println!("SKIPPED: there is no chflags(1) here, so that copies get the flag sappnd is only noted");
+        println!(
+            "SKIPPED: there is no chflags(1) here, so that copies get the flag sappnd is only noted"
+        );
         let chflags = format!("#!/bin/sh\necho \"$@\" >> {}\n", flagged.display());
         fs::write(tools.join("chflags"), chflags).unwrap();
         fs::set_permissions(tools.join("chflags"), fs::Permissions::from_mode(0o755)).unwrap();
@@ -1157,7 +1306,10 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
         heads().contains("trail-head records=").then_some(())
     });
     let owned = |path: &Path| {
-        let status = Command::new("chown").args(["-R", "colibri:colibri"]).arg(path).status();
+        let status = Command::new("chown")
+            .args(["-R", "colibri:colibri"])
+            .arg(path)
+            .status();
         assert!(status.unwrap().success());
     };
     owned(&place.path("state"));
@@ -1188,7 +1340,9 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     };
     let archived = || {
         let names = fs::read_dir(&archive).into_iter().flatten().flatten();
-        let mut names: Vec<String> = names.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = names
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names.retain(|name| !name.starts_with('.'));
         names
@@ -1221,7 +1375,10 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
         }
         if flagged.exists() {
             let wanted = format!("sappnd {}", archive.join(name).display());
-            assert!(fs::read_to_string(&flagged).unwrap().contains(&wanted), "{name}");
+            assert!(
+                fs::read_to_string(&flagged).unwrap().contains(&wanted),
+                "{name}"
+            );
         }
     }
     assert_eq!(
@@ -1230,10 +1387,17 @@ fn the_daily_script_verifies_archives_and_says_what_is_wrong() {
     );
     // Nothing new, nothing copied.
     let (status, text) = run(&[]);
-    assert_eq!((status, text.contains("\narchived ")), (Some(0), false), "{text}");
+    assert_eq!(
+        (status, text.contains("\narchived ")),
+        (Some(0), false),
+        "{text}"
+    );
     // Old copies go; copies that are younger stay.
     let old = archive.join(names.iter().find(|name| name.ends_with(".jsonl")).unwrap());
-    let aged = Command::new("touch").args(["-d", "2020-01-01"]).arg(&old).status();
+    let aged = Command::new("touch")
+        .args(["-d", "2020-01-01"])
+        .arg(&old)
+        .status();
     assert!(aged.unwrap().success());
     let (status, text) = run(&[("archive_keep_days", "30")]);
     assert_eq!(status, Some(0), "{text}");
@@ -1307,8 +1471,16 @@ fn calls_made_for_a_task_are_shown_with_what_became_of_it() {
     let output = place.trail_command(&["show", "--task", "1"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert_eq!(shown.matches("for task 1").count(), 1, "{shown}");
-    assert_eq!(shown.matches("fix echo").count(), 2, "its enter and its exit: {shown}");
-    assert_eq!(shown.matches(" task").count(), 3 + 1, "created, claimed, done: {shown}");
+    assert_eq!(
+        shown.matches("fix echo").count(),
+        2,
+        "its enter and its exit: {shown}"
+    );
+    assert_eq!(
+        shown.matches(" task").count(),
+        3 + 1,
+        "created, claimed, done: {shown}"
+    );
     daemon.stop();
     place.assert_trail_is_sound();
 }

@@ -12,7 +12,10 @@ use colibri_tests::program;
 const KILLED: &str = "killed by signal 31";
 
 fn ways() -> Vec<String> {
-    let output = Command::new(program("ways-out")).arg("list").output().unwrap();
+    let output = Command::new(program("ways-out"))
+        .arg("list")
+        .output()
+        .unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().map(str::to_owned).collect()
 }
@@ -37,7 +40,10 @@ fn attempt(steps: &str, way: &str) -> String {
         // The inherited descriptor is standard output, too.
         (None, Some(0)) if said.trim_start_matches('x').starts_with("open") => "open".to_owned(),
         (None, Some(0)) => said,
-        (_, code) => panic!("{steps}, {way}: {code:?} {}", String::from_utf8_lossy(&output.stderr)),
+        (_, code) => panic!(
+            "{steps}, {way}: {code:?} {}",
+            String::from_utf8_lossy(&output.stderr)
+        ),
     }
 }
 
@@ -102,7 +108,10 @@ fn each_step_by_itself_closes_its_ways() {
         ("a signal to the parent", "not permitted"),
     ];
     // A kernel that has it closes some, even if one of its rules were missing.
-    if of_landlock.iter().all(|(way, _)| attempt("files", way) == "open") {
+    if of_landlock
+        .iter()
+        .all(|(way, _)| attempt("files", way) == "open")
+    {
         println!("this kernel has no Landlock: its step is not tried");
     } else {
         denied("files", &of_landlock);
@@ -129,7 +138,10 @@ fn each_step_by_itself_closes_its_ways() {
         ),
         ("descriptors", &["an inherited descriptor"]),
         ("privileges", &["new privileges"]),
-        ("manners", &["a dump of its memory", "the first place in line"]),
+        (
+            "manners",
+            &["a dump of its memory", "the first place in line"],
+        ),
     ] {
         for way in ways {
             assert_ne!(attempt(steps, way), "open", "{steps}, {way}");
@@ -141,6 +153,10 @@ fn each_step_by_itself_closes_its_ways() {
         "a dump of its memory",
         "the first place in line",
     ] {
-        assert_eq!(attempt("none", way), "open", "{way}: the test proves nothing");
+        assert_eq!(
+            attempt("none", way),
+            "open",
+            "{way}: the test proves nothing"
+        );
     }
 }

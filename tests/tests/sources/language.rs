@@ -124,7 +124,9 @@ const IRREGULAR: [&str; 32] = [
 ];
 
 /// Nouns that end in "ed".
-const NOUNS_IN_ED: [&str; 8] = ["Bed", "Feed", "Need", "Seed", "Shed", "Speed", "Thread", "Unsynced"];
+const NOUNS_IN_ED: [&str; 8] = [
+    "Bed", "Feed", "Need", "Seed", "Shed", "Speed", "Thread", "Unsynced",
+];
 
 fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
@@ -162,7 +164,8 @@ impl Items {
 
     fn export(&mut self, visibility: &syn::Visibility, name: &syn::Ident) {
         if matches!(visibility, syn::Visibility::Public(_)) {
-            self.public.push((name.to_string(), self.place(name.span())));
+            self.public
+                .push((name.to_string(), self.place(name.span())));
         }
     }
 
@@ -183,16 +186,18 @@ impl Items {
     }
 
     fn read_docs(&mut self, attributes: &[syn::Attribute]) {
-        let text = attributes.iter().find_map(|attribute| match &attribute.meta {
-            syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
-                syn::Expr::Lit(syn::ExprLit {
-                    lit: syn::Lit::Str(text),
-                    ..
-                }) => Some((text.value(), text.span())),
+        let text = attributes
+            .iter()
+            .find_map(|attribute| match &attribute.meta {
+                syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => match &pair.value {
+                    syn::Expr::Lit(syn::ExprLit {
+                        lit: syn::Lit::Str(text),
+                        ..
+                    }) => Some((text.value(), text.span())),
+                    _ => None,
+                },
                 _ => None,
-            },
-            _ => None,
-        });
+            });
         if let Some((text, span)) = text {
             self.docs.push((text.trim().to_owned(), self.place(span)));
         }
@@ -259,14 +264,22 @@ struct Census {
 impl Census {
     fn take() -> Census {
         let root = repository();
-        let relative = |path: &Path| path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
+        let relative = |path: &Path| {
+            path.strip_prefix(&root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned()
+        };
         let mut census = Census::default();
         let mut public = Vec::new();
         // Words of each file, to see who names an item.
         let mut words: HashMap<String, BTreeSet<PathBuf>> = HashMap::new();
         let mut count_words = |owner: &Path, text: &str| {
             for word in text.split(|letter: char| !(letter.is_alphanumeric() || letter == '_')) {
-                words.entry(word.to_owned()).or_default().insert(owner.to_owned());
+                words
+                    .entry(word.to_owned())
+                    .or_default()
+                    .insert(owner.to_owned());
             }
         };
         for folder in ["tests", "fuzz"] {
@@ -285,11 +298,12 @@ impl Census {
             let mut modules = Vec::new();
             for path in rust_files(&source) {
                 let text = fs::read_to_string(&path).unwrap();
-                let is_program = programs
-                    .iter()
-                    .any(|program| path.starts_with(program) || path == program.with_extension("rs"));
+                let is_program = programs.iter().any(|program| {
+                    path.starts_with(program) || path == program.with_extension("rs")
+                });
                 count_words(if is_program { &path } else { &source }, &text);
-                let parsed = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                let parsed = syn::parse_file(&text)
+                    .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
                 let mut items = Items {
                     file: relative(&path),
                     ..Items::default()
@@ -300,7 +314,12 @@ impl Census {
             }
             let tests: Vec<PathBuf> = modules
                 .iter()
-                .flat_map(|(path, items)| items.test_modules.iter().map(|name| module_file(path, name)))
+                .flat_map(|(path, items)| {
+                    items
+                        .test_modules
+                        .iter()
+                        .map(|name| module_file(path, name))
+                })
                 .collect();
             let is_library = source.join("lib.rs").exists();
             for (path, items) in modules {
@@ -317,15 +336,16 @@ impl Census {
                 census.docs.extend(items.docs);
                 census.string_errors.extend(items.string_errors);
                 if is_library
-                    && !programs
-                        .iter()
-                        .any(|program| path.starts_with(program) || path == program.with_extension("rs"))
+                    && !programs.iter().any(|program| {
+                        path.starts_with(program) || path == program.with_extension("rs")
+                    })
                 {
                     public.extend(items.public.into_iter().map(|item| (source.clone(), item)));
                 }
             }
         }
-        let is_named_elsewhere = |source: &Path, name: &str| words[name].iter().any(|owner| owner != source);
+        let is_named_elsewhere =
+            |source: &Path, name: &str| words[name].iter().any(|owner| owner != source);
         let needless = public
             .into_iter()
             .filter(|(source, (name, _))| !is_named_elsewhere(source, name));
@@ -340,7 +360,10 @@ fn program_modules(source: &Path) -> Vec<PathBuf> {
     let declared = main
         .lines()
         .filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
-    declared.chain(["main", "bin"]).map(|name| source.join(name)).collect()
+    declared
+        .chain(["main", "bin"])
+        .map(|name| source.join(name))
+        .collect()
 }
 
 /// Path of a module without its extension, from the file that declares it.
@@ -367,8 +390,15 @@ fn words_of(name: &str) -> Vec<String> {
 }
 
 fn is_participle(name: &str) -> bool {
-    let regular = name.ends_with("ed") && words_of(name).iter().filter(|word| !word.is_empty()).count() == 1;
-    (regular && !NOUNS_IN_ED.contains(&name)) || IRREGULAR.contains(&name) || QUESTION_WORDS.contains(&name)
+    let regular = name.ends_with("ed")
+        && words_of(name)
+            .iter()
+            .filter(|word| !word.is_empty())
+            .count()
+            == 1;
+    (regular && !NOUNS_IN_ED.contains(&name))
+        || IRREGULAR.contains(&name)
+        || QUESTION_WORDS.contains(&name)
 }
 
 /// A figure with its limit, and where it comes from.
@@ -410,7 +440,12 @@ fn figures(census: &Census) -> Vec<Figure> {
         .map(|(name, place)| format!("{} {name}", show(place)));
     let shared = census.types.iter().filter_map(|(name, places)| {
         let files: BTreeSet<&str> = places.iter().map(|(file, _)| file.as_str()).collect();
-        (files.len() > 1).then(|| format!("{name}: {}", places.iter().map(show).collect::<Vec<_>>().join(" ")))
+        (files.len() > 1).then(|| {
+            format!(
+                "{name}: {}",
+                places.iter().map(show).collect::<Vec<_>>().join(" ")
+            )
+        })
     });
     let has_word = |name: &str| {
         let words = words_of(name);
@@ -456,7 +491,11 @@ fn figures(census: &Census) -> Vec<Figure> {
             PARTICIPLES,
             participles.collect(),
         ),
-        Figure::of("type names with several meanings", SHARED_NAMES, shared.collect()),
+        Figure::of(
+            "type names with several meanings",
+            SHARED_NAMES,
+            shared.collect(),
+        ),
         Figure {
             name: "doc comments of 100 that open with a question word",
             count: (100 * openers.len()).div_ceil(census.docs.len()),
@@ -495,7 +534,10 @@ fn the_language_of_the_code_is_the_fields() {
     let census = Census::take();
     let mut over = Vec::new();
     for figure in figures(&census) {
-        println!("{:>6} of at most {:>6}: {}", figure.count, figure.limit, figure.name);
+        println!(
+            "{:>6} of at most {:>6}: {}",
+            figure.count, figure.limit, figure.name
+        );
         if figure.count > figure.limit {
             over.push(format!(
                 "{}: {} of at most {}\n{}",
@@ -518,7 +560,11 @@ fn a_breach_would_be_found() {
     let source = "/// What is read.\npub struct Asked;\npub fn read() -> Result<(), String> { Ok(()) }\n#[cfg(test)]\nmod tests {\n    struct Kept;\n}\n";
     items.visit_file(&syn::parse_file(source).unwrap());
     assert_eq!(
-        items.types.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(),
+        items
+            .types
+            .iter()
+            .map(|(name, _)| name.as_str())
+            .collect::<Vec<_>>(),
         ["Asked"]
     );
     assert_eq!(items.docs[0].0, "What is read.");

@@ -5,7 +5,10 @@ use std::path::{Path, PathBuf};
 
 /// The root of this repository.
 pub(crate) fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
 }
 
 /// Folders of the product's packages, of the repository at `root`.

@@ -29,11 +29,18 @@ fn crates() -> Vec<(String, PathBuf)> {
     let root = repository();
     let mut found = vec![
         ("colibri_mcpd".to_owned(), root.join("colibri-mcpd/src")),
-        ("colibri_jail_helper".to_owned(), root.join("colibri-jail-helper/src")),
+        (
+            "colibri_jail_helper".to_owned(),
+            root.join("colibri-jail-helper/src"),
+        ),
     ];
     for entry in fs::read_dir(root.join("crates")).unwrap() {
         let folder = entry.unwrap().path();
-        let name = folder.file_name().unwrap().to_string_lossy().replace('-', "_");
+        let name = folder
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .replace('-', "_");
         found.push((name, folder.join("src")));
     }
     found
@@ -68,7 +75,10 @@ fn programs_modules(source: &Path) -> BTreeSet<String> {
 /// The product part of a source: without tests, comments and strings.
 fn product(text: &str) -> String {
     let mut kept = String::new();
-    let text = text.split("\n#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let text = text
+        .split("\n#[cfg(test)]\nmod ")
+        .next()
+        .unwrap_or_default();
     for line in text.lines() {
         let code = line.split("//").next().unwrap_or_default();
         let mut outside = true;
@@ -108,7 +118,11 @@ fn expand(tree: &str, before: &[String], found: &mut Vec<Vec<String>>) {
     if !plain.is_empty() {
         let mut path = before.to_vec();
         let first = path.is_empty();
-        path.extend(names_in(plain).into_iter().filter(|name| name != "self" || first));
+        path.extend(
+            names_in(plain)
+                .into_iter()
+                .filter(|name| name != "self" || first),
+        );
         found.push(path);
     }
 }
@@ -126,7 +140,10 @@ fn read(krate: &str, source: &Path, file: &Path) -> Module {
         .iter()
         .map(|name| name.to_string_lossy().into_owned())
         .collect();
-    if matches!(path.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+    if matches!(
+        path.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
         path.pop();
     }
     let code = product(&fs::read_to_string(file).unwrap());
@@ -258,7 +275,9 @@ fn room(file: &str) -> String {
     let (krate, path) = file.split_once('/').unwrap();
     let krate = krate.trim_end_matches(PROGRAM).replace('_', "-");
     match path.split('/').next() {
-        Some(folder) if krate == "colibri-mcpd" && !folder.is_empty() && folder != "bin" => folder.to_owned(),
+        Some(folder) if krate == "colibri-mcpd" && !folder.is_empty() && folder != "bin" => {
+            folder.to_owned()
+        }
         _ => krate,
     }
 }
@@ -326,7 +345,10 @@ fn the_figure_of_the_rooms_is_what_the_code_does() {
     drawn.retain(|_, used| !used.is_empty());
     let lines = |uses: &Uses| {
         let line = |(room, used): (&String, &BTreeSet<String>)| {
-            format!("{room}: {}", used.iter().cloned().collect::<Vec<_>>().join(" "))
+            format!(
+                "{room}: {}",
+                used.iter().cloned().collect::<Vec<_>>().join(" ")
+            )
         };
         uses.iter().map(line).collect::<Vec<_>>().join("\n")
     };
@@ -337,7 +359,10 @@ fn the_figure_of_the_rooms_is_what_the_code_does() {
         lines(&found)
     );
     let circles = circles(&found);
-    assert!(circles.is_empty(), "rooms use each other in a circle: {circles:#?}");
+    assert!(
+        circles.is_empty(),
+        "rooms use each other in a circle: {circles:#?}"
+    );
 }
 
 #[test]
@@ -351,14 +376,27 @@ fn a_circle_would_be_found() {
     let uses = |pairs: &[(&str, &str)]| {
         let mut uses = Uses::new();
         for (from, to) in pairs {
-            uses.entry((*from).to_owned()).or_default().insert((*to).to_owned());
+            uses.entry((*from).to_owned())
+                .or_default()
+                .insert((*to).to_owned());
         }
         uses
     };
     assert!(circles(&uses(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
-    assert_eq!(circles(&uses(&[("a", "b"), ("b", "c"), ("c", "b")])), ["b → c"]);
+    assert_eq!(
+        circles(&uses(&[("a", "b"), ("b", "c"), ("c", "b")])),
+        ["b → c"]
+    );
     let mut found = Vec::new();
     expand("crate::a::{self, B, c::{D, E as F}}", &[], &mut found);
     let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
-    assert_eq!(found, ["crate::a", "crate::a::B", "crate::a::c::D", "crate::a::c::E"]);
+    assert_eq!(
+        found,
+        [
+            "crate::a",
+            "crate::a::B",
+            "crate::a::c::D",
+            "crate::a::c::E"
+        ]
+    );
 }

@@ -22,7 +22,10 @@ mod fuzz;
 const MADE: u64 = 100;
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("fuzz")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .join("fuzz")
 }
 
 /// The seeds of a target, in the order of their names.
@@ -129,7 +132,10 @@ fn what_holds_of_every_input_holds_of_the_seeds_and_of_what_is_made_of_them() {
             .iter()
             .map(|(target, run)| scope.spawn(|| wrong(target, *run)))
             .collect();
-        started.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        started
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap())
+            .collect()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -142,7 +148,9 @@ fn every_target_has_a_program() {
     let targets: Vec<&str> = fuzz::TARGETS.iter().map(|(target, _)| *target).collect();
     assert_eq!(programs, targets);
     for target in targets {
-        let program = directory().join("fuzz_targets").join(format!("{target}.rs"));
+        let program = directory()
+            .join("fuzz_targets")
+            .join(format!("{target}.rs"));
         assert!(
             fs::read_to_string(program)
                 .unwrap()
@@ -163,6 +171,10 @@ fn every_source_of_servers_has_a_seed_with_servers_that_run() {
         });
         assert!(runs, "{source:?}");
     }
-    let mut bundles = seeds.iter().filter(|(_, seed)| seed[1..].starts_with(b"PK"));
-    assert!(bundles.any(|(_, seed)| bundle(&seed[1..], "linux").is_ok_and(|found| found.proposal.runs.is_ok())));
+    let mut bundles = seeds
+        .iter()
+        .filter(|(_, seed)| seed[1..].starts_with(b"PK"));
+    assert!(bundles.any(|(_, seed)| {
+        bundle(&seed[1..], "linux").is_ok_and(|found| found.proposal.runs.is_ok())
+    }));
 }

@@ -46,7 +46,9 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(&path, found);
-        } else if path.extension().is_some_and(|kind| kind == "rs") && path.file_name().unwrap() != "tests.rs" {
+        } else if path.extension().is_some_and(|kind| kind == "rs")
+            && path.file_name().unwrap() != "tests.rs"
+        {
             found.push(path);
         }
     }
@@ -54,7 +56,10 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 
 /// The lines of code of a source, without comments and tests.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let product = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let product = text
+        .split("#[cfg(test)]\nmod tests")
+        .next()
+        .unwrap_or_default();
     let lines = product.lines().enumerate().map(|(at, line)| (at + 1, line));
     lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
 }
@@ -68,16 +73,28 @@ fn a_path_of_the_service_stands_in_one_place() {
     }
     let (mut found, mut used) = (Vec::new(), [false; EXCEPTIONS.len()]);
     for file in files {
-        let name = file.strip_prefix(repository).unwrap().to_str().unwrap().to_owned();
+        let name = file
+            .strip_prefix(repository)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
         let text = fs::read_to_string(&file).unwrap();
         for (at, line) in code(&text).filter(|(_, line)| OWN.iter().any(|own| line.contains(own))) {
-            match EXCEPTIONS.iter().position(|(exception, _)| name.starts_with(exception)) {
+            match EXCEPTIONS
+                .iter()
+                .position(|(exception, _)| name.starts_with(exception))
+            {
                 Some(exception) => used[exception] = true,
                 None => found.push(format!("{name}:{at}: {}", line.trim())),
             }
         }
     }
-    assert!(found.is_empty(), "take these from colibri-paths:\n{}", found.join("\n"));
+    assert!(
+        found.is_empty(),
+        "take these from colibri-paths:\n{}",
+        found.join("\n")
+    );
     for ((exception, _), is_used) in EXCEPTIONS.iter().zip(used) {
         assert!(is_used, "{exception} needs no exception any more");
     }
@@ -105,7 +122,10 @@ fn the_packages_install_what_is_looked_for() {
     let build = text("deb/build");
     for path in [LINUX.registry(), LINUX.skills()] {
         let path = path.display().to_string();
-        assert!(build.contains(path.trim_start_matches('/')), "deb/build: {path}");
+        assert!(
+            build.contains(path.trim_start_matches('/')),
+            "deb/build: {path}"
+        );
     }
     assert!(build.contains("lib/systemd/system/colibri-mcpd.service"));
     let unit = text("deb/colibri-mcpd.service");
@@ -119,6 +139,9 @@ fn the_packages_install_what_is_looked_for() {
     }
     let script = text("port/files/colibri_mcp.in");
     for value in [FREEBSD.socket, FREEBSD.state, DAEMON_USER] {
-        assert!(script.contains(&format!("=\"{value}\"}}\n")), "rc script: {value}");
+        assert!(
+            script.contains(&format!("=\"{value}\"}}\n")),
+            "rc script: {value}"
+        );
     }
 }

@@ -56,7 +56,10 @@ impl Parameters {
 
     /// The number that now stands in a parameter.
     pub(crate) fn read_number(&self, name: &str) -> Option<c_int> {
-        let (_, bytes) = self.0.iter().find(|(n, _)| n.as_bytes() == name.as_bytes())?;
+        let (_, bytes) = self
+            .0
+            .iter()
+            .find(|(n, _)| n.as_bytes() == name.as_bytes())?;
         Some(c_int::from_ne_bytes(bytes.get(..4)?.try_into().ok()?))
     }
 
@@ -115,7 +118,10 @@ pub(crate) fn jail_remove(jid: c_int) -> Result<(), Errno> {
 pub(crate) fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel has just made it for this process, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    nix::fcntl::fcntl(
+        &fd,
+        nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC),
+    )?;
     Ok(fd)
 }
 
@@ -123,7 +129,8 @@ pub(crate) fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
 pub(crate) fn nmount(parameters: &mut Parameters, flags: c_int) -> Result<(), Errno> {
     let mut vectors = parameters.vectors();
     // SAFETY: as for jail_set.
-    Errno::result(unsafe { libc::nmount(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) }).map(drop)
+    Errno::result(unsafe { libc::nmount(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) })
+        .map(drop)
 }
 
 /// A mounted file system.
@@ -142,7 +149,11 @@ pub(crate) struct MountedFileSystem {
 impl MountedFileSystem {
     fn from_statfs(found: &libc::statfs) -> Self {
         let text = |chars: &[c_char]| {
-            let bytes: Vec<u8> = chars.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect();
+            let bytes: Vec<u8> = chars
+                .iter()
+                .take_while(|c| **c != 0)
+                .map(|c| *c as u8)
+                .collect();
             String::from_utf8_lossy(&bytes).into_owned()
         };
         // SAFETY: fsid_t is a struct of two i32 (sys/_types.h), whose field libc keeps private.
@@ -227,7 +238,12 @@ const IOC_INOUT: u64 = 0xc000_0000;
 
 /// Adds a rule to a set of devfs(8): hides everything, or shows what matches the pattern. A rule of this number that is
 /// there already stays.
-pub(crate) fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show: Option<&str>) -> Result<(), Errno> {
+pub(crate) fn devfs_add_rule(
+    devfs: BorrowedFd<'_>,
+    set: u16,
+    number: u16,
+    show: Option<&str>,
+) -> Result<(), Errno> {
     const MAGIC: u32 = 0xdb0a_087a;
     let mut rule = DevfsRule {
         magic: MAGIC,
@@ -242,7 +258,12 @@ pub(crate) fn devfs_add_rule(devfs: BorrowedFd<'_>, set: u16, number: u16, show:
         mode: 0,
         included_set: 0,
     };
-    for (to, from) in rule.pattern.iter_mut().take(199).zip(show.unwrap_or_default().bytes()) {
+    for (to, from) in rule
+        .pattern
+        .iter_mut()
+        .take(199)
+        .zip(show.unwrap_or_default().bytes())
+    {
         *to = from;
     }
     let request = ioctl_number(IOC_INOUT, b'D', 0, std::mem::size_of::<DevfsRule>());
@@ -287,7 +308,12 @@ const LOOPBACK: [u8; 16] = *b"lo0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 /// `ifconfig lo0 inet 127.0.0.1/8 up` does.
 pub(crate) fn raise_loopback() -> Result<(), Errno> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let socket = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     let internet = |address: [u8; 4]| libc::sockaddr_in {
         sin_len: size_of::<libc::sockaddr_in>() as u8,
         sin_family: libc::AF_INET as libc::sa_family_t,

@@ -6,9 +6,24 @@ use colibri_jail_helper::names::SessionId;
 use nix::errno::Errno;
 
 unsafe extern "C" {
-    fn rctl_add_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
-    fn rctl_remove_rule(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
-    fn rctl_get_rules(input: *const c_char, input_size: usize, output: *mut c_char, output_size: usize) -> c_int;
+    fn rctl_add_rule(
+        input: *const c_char,
+        input_size: usize,
+        output: *mut c_char,
+        output_size: usize,
+    ) -> c_int;
+    fn rctl_remove_rule(
+        input: *const c_char,
+        input_size: usize,
+        output: *mut c_char,
+        output_size: usize,
+    ) -> c_int;
+    fn rctl_get_rules(
+        input: *const c_char,
+        input_size: usize,
+        output: *mut c_char,
+        output_size: usize,
+    ) -> c_int;
     fn modfind(name: *const c_char) -> c_int;
 }
 
@@ -114,10 +129,17 @@ pub(crate) struct Process {
 /// The session of a process of this login class and login name, each as far as the kernel tells it (LOGINCLASSLEN,
 /// LOGNAMELEN): all sixteen digits, and the same ones in both.
 fn marked(class: &[c_char], name: &[c_char]) -> Option<SessionId> {
-    let text = |chars: &[c_char]| -> Vec<u8> { chars.iter().take_while(|c| **c != 0).map(|c| *c as u8).collect() };
+    let text = |chars: &[c_char]| -> Vec<u8> {
+        chars
+            .iter()
+            .take_while(|c| **c != 0)
+            .map(|c| *c as u8)
+            .collect()
+    };
     let session = SessionId::parse(&text(name))?;
     let told = text(class);
-    (told.len() == class.len() - 1 && session.mark().as_bytes().starts_with(&told)).then_some(session)
+    (told.len() == class.len() - 1 && session.mark().as_bytes().starts_with(&told))
+        .then_some(session)
 }
 
 /// Every process, zombies left out.
@@ -167,7 +189,8 @@ pub(crate) fn remove_resource_rules(filter: &str) -> Result<(), Errno> {
     let filter = c_string(filter)?;
     let size = filter.as_bytes_with_nul().len();
     // SAFETY: as for add_resource_rule.
-    Errno::result(unsafe { rctl_remove_rule(filter.as_ptr(), size, std::ptr::null_mut(), 0) }).map(drop)
+    Errno::result(unsafe { rctl_remove_rule(filter.as_ptr(), size, std::ptr::null_mut(), 0) })
+        .map(drop)
 }
 
 /// The resource rules that match.
@@ -176,7 +199,14 @@ pub(crate) fn resource_rules(filter: &str) -> Result<Vec<String>, Errno> {
     let size = filter.as_bytes_with_nul().len();
     let mut output = vec![0u8; 1 << 20];
     // SAFETY: pointers and sizes are of one C string and one buffer.
-    let done = unsafe { rctl_get_rules(filter.as_ptr(), size, output.as_mut_ptr().cast(), output.len()) };
+    let done = unsafe {
+        rctl_get_rules(
+            filter.as_ptr(),
+            size,
+            output.as_mut_ptr().cast(),
+            output.len(),
+        )
+    };
     Errno::result(done)?;
     let end = output.iter().position(|b| *b == 0).unwrap_or(0);
     let text = String::from_utf8_lossy(&output[..end]).into_owned();

@@ -23,23 +23,68 @@ pub(crate) type Resource = c_int;
 
 /// Every limit of sys/resource.h, and what bounds it in a server. The kernel counts the last seven for a user id.
 pub(crate) const RESOURCES: &[(Resource, ResourceLimit)] = &[
-    (libc::RLIMIT_CPU, ResourceLimit::Planned(RctlResource::CpuSeconds)),
-    (libc::RLIMIT_FSIZE, ResourceLimit::Planned(RctlResource::FileSize)),
+    (
+        libc::RLIMIT_CPU,
+        ResourceLimit::Planned(RctlResource::CpuSeconds),
+    ),
+    (
+        libc::RLIMIT_FSIZE,
+        ResourceLimit::Planned(RctlResource::FileSize),
+    ),
     // Both are part of the address space.
-    (libc::RLIMIT_DATA, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_RSS, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_AS, ResourceLimit::Planned(RctlResource::Memory)),
-    (libc::RLIMIT_STACK, ResourceLimit::Planned(RctlResource::Stack)),
+    (
+        libc::RLIMIT_DATA,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_RSS,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_AS,
+        ResourceLimit::Planned(RctlResource::Memory),
+    ),
+    (
+        libc::RLIMIT_STACK,
+        ResourceLimit::Planned(RctlResource::Stack),
+    ),
     (libc::RLIMIT_CORE, ResourceLimit::Fixed(0)),
-    (libc::RLIMIT_MEMLOCK, ResourceLimit::Planned(RctlResource::LockedMemory)),
-    (libc::RLIMIT_NOFILE, ResourceLimit::Planned(RctlResource::OpenFiles)),
-    (libc::RLIMIT_NPROC, ResourceLimit::Planned(RctlResource::Processes)),
-    (libc::RLIMIT_SBSIZE, ResourceLimit::Planned(RctlResource::SocketBuffers)),
-    (libc::RLIMIT_NPTS, ResourceLimit::Planned(RctlResource::Terminals)),
-    (libc::RLIMIT_SWAP, ResourceLimit::Planned(RctlResource::Swap)),
-    (libc::RLIMIT_KQUEUES, ResourceLimit::Planned(RctlResource::Kqueues)),
-    (libc::RLIMIT_UMTXP, ResourceLimit::Planned(RctlResource::SharedLocks)),
-    (RLIMIT_PIPEBUF, ResourceLimit::Planned(RctlResource::PipeBuffers)),
+    (
+        libc::RLIMIT_MEMLOCK,
+        ResourceLimit::Planned(RctlResource::LockedMemory),
+    ),
+    (
+        libc::RLIMIT_NOFILE,
+        ResourceLimit::Planned(RctlResource::OpenFiles),
+    ),
+    (
+        libc::RLIMIT_NPROC,
+        ResourceLimit::Planned(RctlResource::Processes),
+    ),
+    (
+        libc::RLIMIT_SBSIZE,
+        ResourceLimit::Planned(RctlResource::SocketBuffers),
+    ),
+    (
+        libc::RLIMIT_NPTS,
+        ResourceLimit::Planned(RctlResource::Terminals),
+    ),
+    (
+        libc::RLIMIT_SWAP,
+        ResourceLimit::Planned(RctlResource::Swap),
+    ),
+    (
+        libc::RLIMIT_KQUEUES,
+        ResourceLimit::Planned(RctlResource::Kqueues),
+    ),
+    (
+        libc::RLIMIT_UMTXP,
+        ResourceLimit::Planned(RctlResource::SharedLocks),
+    ),
+    (
+        RLIMIT_PIPEBUF,
+        ResourceLimit::Planned(RctlResource::PipeBuffers),
+    ),
 ];
 
 /// sys/resource.h of FreeBSD 15.
@@ -161,7 +206,13 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
         let mut processors: libc::cpuset_t = std::mem::zeroed();
         let size = size_of::<libc::cpuset_t>();
         let (set, which) = (libc::CPU_LEVEL_CPUSET, libc::CPU_WHICH_PID);
-        Errno::result(libc::cpuset_getaffinity(set, which, -1, size, &mut processors))?;
+        Errno::result(libc::cpuset_getaffinity(
+            set,
+            which,
+            -1,
+            size,
+            &mut processors,
+        ))?;
         Errno::result(libc::cpuset_setaffinity(
             libc::CPU_LEVEL_WHICH,
             which,
@@ -204,8 +255,20 @@ fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
     let mut buffer = vec![0; 1 << 20];
     let size = sysctl_read(&oid, &mut buffer)?;
     let mut rest = &buffer[..size];
-    let int = |record: &[u8], at: usize| record.get(at..at + 4)?.try_into().ok().map(c_int::from_ne_bytes);
-    let long = |record: &[u8], at: usize| record.get(at..at + 8)?.try_into().ok().map(u64::from_ne_bytes);
+    let int = |record: &[u8], at: usize| {
+        record
+            .get(at..at + 4)?
+            .try_into()
+            .ok()
+            .map(c_int::from_ne_bytes)
+    };
+    let long = |record: &[u8], at: usize| {
+        record
+            .get(at..at + 8)?
+            .try_into()
+            .ok()
+            .map(u64::from_ne_bytes)
+    };
     let mut found = Vec::new();
     // Each record begins with its own size, kind and descriptor.
     while let Some(length) = int(rest, 0)
@@ -214,7 +277,9 @@ fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
     {
         let record = rest.get(..length).ok_or(Errno::EINVAL)?;
         if let (Some(PIPE), Some(fd)) = (int(record, 4), int(record, 8)) {
-            let ends = long(record, ENDS).zip(long(record, ENDS + 8)).ok_or(Errno::EINVAL)?;
+            let ends = long(record, ENDS)
+                .zip(long(record, ENDS + 8))
+                .ok_or(Errno::EINVAL)?;
             found.push((fd, [ends.0, ends.1]));
         }
         rest = &rest[length..];

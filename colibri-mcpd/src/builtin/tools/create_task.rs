@@ -6,7 +6,9 @@ use super::super::summary::created;
 use super::super::tool::ConfirmRule;
 use super::prelude::*;
 use crate::board::{Board, BoardActor};
-use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
+use crate::store::{
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,
+};
 use colibri_api::{CreatedTask, NewTask, Task, TaskLimits, TaskStatus};
 
 /// The most characters of a group's name.
@@ -29,11 +31,17 @@ pub(super) struct CreateTask {
     #[schemars(length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     source: String,
     /// 0 is the lowest, 9 the highest.
-    #[serde(default = "priority", deserialize_with = "whole::<_, _, 0, { MAX_PRIORITY as u32 }>")]
+    #[serde(
+        default = "priority",
+        deserialize_with = "whole::<_, _, 0, { MAX_PRIORITY as u32 }>"
+    )]
     #[schemars(range(min = 0, max = MAX_PRIORITY))]
     priority: u32,
     /// What somebody must be able to do to take the task, for example rust or github:write.
-    #[serde(default, deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[serde(
+        default,
+        deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>"
+    )]
     #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     required_capabilities: Vec<String>,
@@ -61,7 +69,13 @@ impl BuiltinTool for CreateTask {
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         created(
-            create(context.board, context.who, self, context.share, context.inherited())?,
+            create(
+                context.board,
+                context.who,
+                self,
+                context.share,
+                context.inherited(),
+            )?,
             context.who.uid,
         )
     }

@@ -55,7 +55,9 @@ pub(crate) struct ExternalCall<'a> {
 
 /// # Errors
 /// What is wrong with them; [`ArgumentError::outcome`] makes the answer.
-pub(crate) fn parse_external_call(arguments: Option<&[u8]>) -> Result<ExternalCall<'_>, ArgumentError> {
+pub(crate) fn parse_external_call(
+    arguments: Option<&[u8]>,
+) -> Result<ExternalCall<'_>, ArgumentError> {
     let ExternalCallArguments {
         server,
         tool,

@@ -46,13 +46,25 @@ impl BuiltinTool for ListTools {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<ServerTools>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let server = self.server.map(|server| (context.server_meant)(&server)).transpose()?;
+        let server = self
+            .server
+            .map(|server| (context.server_meant)(&server))
+            .transpose()?;
         let (offered, server) = ((context.offered)(), server.as_deref());
         if let Some(server) = server
             && !offered.servers.iter().any(|id| id == server)
         {
-            let ids: Vec<_> = offered.servers.iter().map(String::as_str).take(20).collect();
-            let why = format!("there is no server {}, known are: {}", quoted(server), ids.join(", "));
+            let ids: Vec<_> = offered
+                .servers
+                .iter()
+                .map(String::as_str)
+                .take(20)
+                .collect();
+            let why = format!(
+                "there is no server {}, known are: {}",
+                quoted(server),
+                ids.join(", ")
+            );
             return Err(Failure::new(Code::NoSuchTool, why));
         }
         let is_asked = |id: &str| server.is_none_or(|server| id == server);
@@ -68,7 +80,8 @@ impl BuiltinTool for ListTools {
         let servers: BTreeSet<&str> = asked().map(|tool| &*tool.server).collect();
         // However much one lists, there is room for the others.
         let each = MAX_TOOLS_BYTES / servers.len().max(1);
-        let mut rooms: BTreeMap<&str, usize> = servers.into_iter().map(|server| (server, each)).collect();
+        let mut rooms: BTreeMap<&str, usize> =
+            servers.into_iter().map(|server| (server, each)).collect();
         for tool in asked() {
             let room = rooms.entry(&tool.server).or_default();
             let Some((entry, line)) = listed(tool) else {
@@ -146,7 +159,10 @@ fn listed(tool: &ExternalTool) -> Option<(Box<RawValue>, String)> {
     .ok()?;
     let mut line = tool.name.clone();
     let description = description.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
-    if let Some(first) = description.as_deref().and_then(|text| text.trim().lines().next()) {
+    if let Some(first) = description
+        .as_deref()
+        .and_then(|text| text.trim().lines().next())
+    {
         line.push_str(&format!(": {}", brief(first, MAX_SUMMARY_TEXT)));
     }
     Some((entry, line))

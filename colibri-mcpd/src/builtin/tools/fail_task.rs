@@ -26,13 +26,16 @@ pub(super) struct FailTask {
 impl BuiltinTool for FailTask {
     const NAME: &'static str = "colibri_fail_task";
     const TITLE: &'static str = "Fail a task";
-    const DESCRIPTION: &'static str = "Ends a claimed task that cannot be done, with the reason. Needs the write gate.";
+    const DESCRIPTION: &'static str =
+        "Ends a claimed task that cannot be done, with the reason. Needs the write gate.";
     const ACCESS: Access = Access::Work;
     const RULES: BuiltinRules = BuiltinRules::STORED.free_for_agents();
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let task = context.board.fail(context.who, self.task, self.claim, &self.reason)?;
+        let task = context
+            .board
+            .fail(context.who, self.task, self.claim, &self.reason)?;
         one_task(task, None, context.who.uid)
     }
 }

@@ -55,7 +55,10 @@ impl BuiltinTool for FindTools {
             push_line(&mut text, "No tool fits. Try other or fewer words.");
         }
         if found.left_out > 0 {
-            push_line(&mut text, &format!("{} more fit, not so well.", found.left_out));
+            push_line(
+                &mut text,
+                &format!("{} more fit, not so well.", found.left_out),
+            );
         }
         if found.words_left_out > 0 {
             let words = counted(found.words_left_out, "word");

@@ -38,7 +38,9 @@ impl BuiltinTool for FinishTask {
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         // In valid JSON a line end is never part of a string; an answer is one line.
         let result = self.result.get().replace(['\n', '\r'], " ");
-        let task = context.board.finish(context.who, self.task, self.claim, &result)?;
+        let task = context
+            .board
+            .finish(context.who, self.task, self.claim, &result)?;
         one_task(task, None, context.who.uid)
     }
 }

@@ -19,8 +19,7 @@ pub(super) struct GetTask {
 impl BuiltinTool for GetTask {
     const NAME: &'static str = "colibri_get_task";
     const TITLE: &'static str = "Get a task";
-    const DESCRIPTION: &'static str =
-        "Shows one task, with its result if it is done. If you hold the claim, this call renews it.";
+    const DESCRIPTION: &'static str = "Shows one task, with its result if it is done. If you hold the claim, this call renews it.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::STORED
         .free_for_agents()
@@ -31,7 +30,9 @@ impl BuiltinTool for GetTask {
         let (task, result) = context.board.task(context.who, self.task)?;
         if let Some(flow) = context.flow {
             flow.read([&task]);
-            result.iter().for_each(|result| flow.read_result(&task, result));
+            result
+                .iter()
+                .for_each(|result| flow.read_result(&task, result));
         }
         one_task(task, result, context.who.uid)
     }

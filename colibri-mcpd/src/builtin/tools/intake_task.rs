@@ -3,7 +3,9 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, label, labels, text};
 use super::super::summary::created;
 use super::prelude::*;
-use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_TITLE, PRIORITY_DEFAULT};
+use crate::store::{
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_TITLE, PRIORITY_DEFAULT,
+};
 use colibri_api::{CreatedTask, NewTask, TaskStatus};
 
 /// The arguments of `colibri_intake_task`.
@@ -19,7 +21,10 @@ pub(super) struct IntakeTask {
     #[schemars(length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     source: String,
     /// What somebody must be able to do to take the task, for example rust or github:write.
-    #[serde(default, deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[serde(
+        default,
+        deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>"
+    )]
     #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     capabilities: Vec<String>,
@@ -28,8 +33,7 @@ pub(super) struct IntakeTask {
 impl BuiltinTool for IntakeTask {
     const NAME: &'static str = "colibri_intake_task";
     const TITLE: &'static str = "Take in a request";
-    const DESCRIPTION: &'static str =
-        "Stores a request in free text as a task of status intake, for later triage. Needs the write gate.";
+    const DESCRIPTION: &'static str = "Stores a request in free text as a task of status intake, for later triage. Needs the write gate.";
     const ACCESS: Access = Access::Add;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<CreatedTask>);
 

@@ -22,7 +22,11 @@ impl BuiltinTool for ListSkills {
         let found = context.skills.scan();
         let mut text = format!("{}\n", counted(found.skills.len() as u64, "skill"));
         push_list(&mut text, &found.skills, |skill| {
-            format!("{}: {}", skill.name, brief(&skill.description, MAX_SUMMARY_TEXT))
+            format!(
+                "{}: {}",
+                skill.name,
+                brief(&skill.description, MAX_SUMMARY_TEXT)
+            )
         });
         push_list(&mut text, &found.problems, |problem| {
             format!("cannot be used: {}: {}", problem.path, problem.why)

@@ -32,7 +32,8 @@ pub(super) struct ListTasks {
 impl BuiltinTool for ListTasks {
     const NAME: &'static str = "colibri_list_tasks";
     const TITLE: &'static str = "List tasks";
-    const DESCRIPTION: &'static str = "Lists your tasks, newest first, a page at a time; to operators, everybody's.";
+    const DESCRIPTION: &'static str =
+        "Lists your tasks, newest first, a page at a time; to operators, everybody's.";
     const ACCESS: Access = Access::Read;
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<Tasks>);
 

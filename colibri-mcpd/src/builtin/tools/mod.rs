@@ -73,5 +73,7 @@ pub fn definitions() -> &'static [BuiltinDefinition] {
 
 /// The definition of the tool of this name.
 pub fn definition(name: &str) -> Option<&'static BuiltinDefinition> {
-    definitions().iter().find(|definition| definition.name == name)
+    definitions()
+        .iter()
+        .find(|definition| definition.name == name)
 }

@@ -55,7 +55,10 @@ pub(crate) struct NamedCall<'a> {
 /// What is wrong with them, or that the tool it names calls others, as this one does.
 pub(crate) fn parse_named_call(arguments: Option<&[u8]>) -> Result<NamedCall<'_>, ArgumentError> {
     let NamedCallArguments { tool, arguments } = read(arguments)?;
-    if let Some(named) = [EXTERNAL_CALL_TOOL, CALL_TOOL].into_iter().find(|name| *name == tool) {
+    if let Some(named) = [EXTERNAL_CALL_TOOL, CALL_TOOL]
+        .into_iter()
+        .find(|name| *name == tool)
+    {
         let why = format!("argument tool: {named} cannot be called through {CALL_TOOL}");
         return Err(ArgumentError(why));
     }

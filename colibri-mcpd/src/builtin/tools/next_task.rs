@@ -15,7 +15,10 @@ pub(super) struct NextTaskArguments {
     #[schemars(with = "u64", range(min = 1, max = u32::MAX))]
     task: Option<u32>,
     /// Only a task that needs one of these, or none.
-    #[serde(default, deserialize_with = "some_labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[serde(
+        default,
+        deserialize_with = "some_labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>"
+    )]
     #[schemars(with = "Vec<String>", length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     capabilities: Option<Vec<String>>,

@@ -52,8 +52,7 @@ pub(super) struct ReadResult {
 impl BuiltinTool for ReadResult {
     const NAME: &'static str = "colibri_read_result";
     const TITLE: &'static str = "Read a stored result";
-    const DESCRIPTION: &'static str =
-        "Reads a stored result: its text from line offset on, or a part. Its last line names the next offset.";
+    const DESCRIPTION: &'static str = "Reads a stored result: its text from line offset on, or a part. Its last line names the next offset.";
     const ACCESS: Access = Access::Read;
     const RULES: BuiltinRules = BuiltinRules::READING_RESULTS.always_listed();
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;
@@ -62,7 +61,9 @@ impl BuiltinTool for ReadResult {
         let (results, limit) = context.results;
         if let Some(place) = self.block {
             let most = limit.and_then(|limit| limit.whole).unwrap_or(u64::MAX);
-            if (self.lines, self.length, &self.json_pointer, &self.pattern) != (None, None, &None, &None) {
+            if (self.lines, self.length, &self.json_pointer, &self.pattern)
+                != (None, None, &None, &None)
+            {
                 return Err(ArgumentError(
                     "block cannot be given with lines, length, json_pointer or pattern".to_owned(),
                 )
@@ -79,13 +80,19 @@ impl BuiltinTool for ReadResult {
 
 /// The handle, and the piece under it. Everything that can be wrong with the arguments is found before the lookup.
 fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, PieceRequest), ArgumentError> {
-    let wrong = |name: &'static str| move |why: anyhow::Error| ArgumentError(format!("argument {name} {why:#}"));
+    let wrong = |name: &'static str| {
+        move |why: anyhow::Error| ArgumentError(format!("argument {name} {why:#}"))
+    };
     let what = match (asked.lines, asked.json_pointer, asked.pattern) {
         (None, None, None) if asked.length.is_none() => PieceSelector::All,
         (None, None, None) => PieceSelector::Json,
         (Some(lines), None, None) => PieceSelector::Lines(lines.into()),
-        (None, Some(pointer), None) => PieceSelector::value(&pointer).map_err(wrong("json_pointer"))?,
-        (None, None, Some(pattern)) => PieceSelector::matching(&pattern).map_err(wrong("pattern"))?,
+        (None, Some(pointer), None) => {
+            PieceSelector::value(&pointer).map_err(wrong("json_pointer"))?
+        }
+        (None, None, Some(pattern)) => {
+            PieceSelector::matching(&pattern).map_err(wrong("pattern"))?
+        }
         _ => {
             let why = "only one of lines, json_pointer and pattern can be given";
             return Err(ArgumentError(why.to_owned()));
@@ -93,7 +100,9 @@ fn piece(asked: ReadResult, limit: Option<u64>) -> Result<(String, PieceRequest)
     };
     let request = PieceRequest {
         offset: asked.offset,
-        most: asked.length.map_or(MOST_READ, |length| MOST_READ.min(length.into())),
+        most: asked
+            .length
+            .map_or(MOST_READ, |length| MOST_READ.min(length.into())),
         room: limit.map_or(u64::MAX, |limit| limit.saturating_sub(AROUND_PIECE)),
         what,
     };

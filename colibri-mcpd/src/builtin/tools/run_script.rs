@@ -20,7 +20,10 @@ pub(crate) struct RunScriptArguments {
     #[schemars(length(min = 1, max = MAX_SCRIPT))]
     pub(crate) script: String,
     /// The most seconds.
-    #[serde(default = "seconds", deserialize_with = "whole::<_, _, 1, MAX_SECONDS>")]
+    #[serde(
+        default = "seconds",
+        deserialize_with = "whole::<_, _, 1, MAX_SECONDS>"
+    )]
     #[schemars(range(min = 1, max = MAX_SECONDS))]
     pub(crate) timeout_s: u32,
 }
@@ -30,7 +33,11 @@ pub(super) fn definition() -> BuiltinDefinition {
     let rules = BuiltinRules::READING_RESULTS.bounded(AnswerBound::Always);
     BuiltinDefinition::new(
         [RUN_SCRIPT, "Run a script", DESCRIPTION],
-        (BuiltinRoute::Script, Access::External, rules.always_listed()),
+        (
+            BuiltinRoute::Script,
+            Access::External,
+            rules.always_listed(),
+        ),
         of_arguments::<RunScriptArguments>(),
         None,
     )

@@ -1,10 +1,16 @@
 //! `colibri_schedule_task`.
 
-use super::super::arguments::{ArgumentError, LABEL_PATTERN, given, label, labels, name, some_line, text, whole};
+use super::super::arguments::{
+    ArgumentError, LABEL_PATTERN, given, label, labels, name, some_line, text, whole,
+};
 use super::super::summary::{MAX_SUMMARY_TEXT, push_list};
 use super::prelude::*;
-use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE};
-use colibri_api::{NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskLimits, TaskStatus, Timing};
+use crate::store::{
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,
+};
+use colibri_api::{
+    NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskLimits, TaskStatus, Timing,
+};
 use colibri_protocol::Code;
 use colibri_text::{brief, counted};
 use serde_json::value::RawValue;
@@ -49,15 +55,24 @@ pub(super) struct ScheduleTask {
     #[schemars(length(min = 0, max = MAX_DESCRIPTION))]
     description: String,
     /// Where the task comes from.
-    #[serde(default = "schedule_source", deserialize_with = "label::<_, _, MAX_LABEL>")]
+    #[serde(
+        default = "schedule_source",
+        deserialize_with = "label::<_, _, MAX_LABEL>"
+    )]
     #[schemars(length(min = 1, max = MAX_LABEL), regex(pattern = LABEL_PATTERN))]
     source: String,
     /// 0 is the lowest, 9 the highest.
-    #[serde(default = "priority", deserialize_with = "whole::<_, _, 0, { MAX_PRIORITY as u32 }>")]
+    #[serde(
+        default = "priority",
+        deserialize_with = "whole::<_, _, 0, { MAX_PRIORITY as u32 }>"
+    )]
     #[schemars(range(min = 0, max = MAX_PRIORITY))]
     priority: u32,
     /// What somebody must be able to do to take the task.
-    #[serde(default, deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>")]
+    #[serde(
+        default,
+        deserialize_with = "labels::<_, MAX_CAPABILITIES, MAX_CAPABILITY>"
+    )]
     #[schemars(length(max = MAX_CAPABILITIES), extend("uniqueItems" = true))]
     #[schemars(inner(length(min = 1, max = MAX_CAPABILITY), regex(pattern = LABEL_PATTERN)))]
     required_capabilities: Vec<String>,
@@ -84,7 +99,9 @@ impl BuiltinTool for ScheduleTask {
         let schedules = scheduled(context, self)?;
         let mut text = format!("{}\n", counted(schedules.len() as u64, "schedule"));
         push_list(&mut text, &schedules, |schedule| {
-            let Schedule { id, timing, work, .. } = schedule;
+            let Schedule {
+                id, timing, work, ..
+            } = schedule;
             let when = match (&timing.cron, timing.every_s, &timing.at) {
                 (Some(cron), ..) => cron.clone(),
                 (_, Some(every), _) => format!("every {every} s"),
@@ -92,7 +109,10 @@ impl BuiltinTool for ScheduleTask {
             };
             let what = match (&work.task, &work.call) {
                 (Some(task), _) => format!("creates {}", brief(&task.title, MAX_SUMMARY_TEXT)),
-                (_, call) => format!("calls {}", call.as_ref().map_or("nothing", |call| &call.tool)),
+                (_, call) => format!(
+                    "calls {}",
+                    call.as_ref().map_or("nothing", |call| &call.tool)
+                ),
             };
             let outcome = schedule
                 .last_outcome
@@ -115,7 +135,9 @@ fn scheduled(context: &BuiltinContext<'_>, asked: ScheduleTask) -> Result<Vec<Sc
     match asked.action {
         ScheduleAction::List => return Ok(board.schedules(who)?),
         ScheduleAction::Delete => {
-            let id = asked.schedule.ok_or_else(|| wrong("argument schedule is missing"))?;
+            let id = asked
+                .schedule
+                .ok_or_else(|| wrong("argument schedule is missing"))?;
             return Ok(vec![board.unschedule(who, id.into())?]);
         }
         ScheduleAction::Create => {}

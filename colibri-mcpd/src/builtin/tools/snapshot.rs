@@ -18,7 +18,10 @@ impl BuiltinTool for SnapshotArguments {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<Snapshot>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let (view, tasks) = ((context.look)(), context.board.task_counts(Some(context.who))?);
+        let (view, tasks) = (
+            (context.look)(),
+            context.board.task_counts(Some(context.who))?,
+        );
         let snapshot = Snapshot {
             daemon: view.daemon,
             servers: view.servers,

@@ -21,7 +21,12 @@ impl BuiltinTool for StatusArguments {
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         let DaemonView { daemon, servers } = (context.look)();
-        let count = |state| servers.iter().filter(|server| server.state == state).count() as u64;
+        let count = |state| {
+            servers
+                .iter()
+                .filter(|server| server.state == state)
+                .count() as u64
+        };
         let status = Status {
             daemon,
             servers: ServerCounts {
@@ -29,8 +34,14 @@ impl BuiltinTool for StatusArguments {
                 by_state: ServerState::ALL.map(|state| (state, count(state))).into(),
                 tools_blocked: servers.iter().map(|server| server.tools_blocked).sum(),
                 others_blocked: servers.iter().map(|server| server.others_blocked).sum(),
-                instructions_blocked: servers.iter().filter(|server| server.instructions_blocked).count() as u64,
-                unbounded: servers.iter().filter(|server| server.is_unbounded()).count() as u64,
+                instructions_blocked: servers
+                    .iter()
+                    .filter(|server| server.instructions_blocked)
+                    .count() as u64,
+                unbounded: servers
+                    .iter()
+                    .filter(|server| server.is_unbounded())
+                    .count() as u64,
             },
         };
         let by_state = status.servers.by_state.iter();

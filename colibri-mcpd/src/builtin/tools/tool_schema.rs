@@ -28,7 +28,8 @@ impl BuiltinTool for ToolSchema {
     const ANSWER_SCHEMA: Option<fn() -> Value> = None;
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let definition = (context.definition)(&self.tool).ok_or_else(|| no_such_tool(&self.tool))?;
+        let definition =
+            (context.definition)(&self.tool).ok_or_else(|| no_such_tool(&self.tool))?;
         // The definition alone: whoever asks pays for every byte.
         written(&[&String::from_utf8_lossy(&definition)], None::<&()>)
     }

@@ -16,11 +16,20 @@ const NARROW: HeaderName = HeaderName::from_static("colibri-narrow");
 ///
 /// # Errors
 /// 403, or 400 for what is no host.
-pub(super) fn check_origin(target: &Uri, headers: &HeaderMap, allowed: &[String]) -> Result<(), HttpRefusal> {
+pub(super) fn check_origin(
+    target: &Uri,
+    headers: &HeaderMap,
+    allowed: &[String],
+) -> Result<(), HttpRefusal> {
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "the Host header is no host"))?;
+    let host = host
+        .ok_or_else(|| HttpRefusal::new(StatusCode::BAD_REQUEST, "the Host header is no host"))?;
     let mut named = vec![("the Host header", host)];
-    named.extend(target.authority().map(|authority| ("the request", authority.as_str())));
+    named.extend(
+        target
+            .authority()
+            .map(|authority| ("the request", authority.as_str())),
+    );
     if let Some(origin) = headers.get(ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
         let authority = origin
@@ -59,7 +68,10 @@ fn is_allowed(authority: &str, allowed: &[String]) -> bool {
 /// # Errors
 /// 415
 pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), HttpRefusal> {
-    let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    let kind = headers
+        .get(CONTENT_TYPE)
+        .map(HeaderValue::as_bytes)
+        .unwrap_or_default();
     let kind = kind.split(|byte| *byte == b';').next().unwrap_or_default();
     if kind.trim_ascii().eq_ignore_ascii_case(b"application/json") {
         return Ok(());
@@ -158,7 +170,10 @@ mod tests {
 
     fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
         let field = |(name, value): &(&'static str, &str)| {
-            (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())
+            (
+                HeaderName::from_static(name),
+                HeaderValue::from_str(value).unwrap(),
+            )
         };
         let mut map = HeaderMap::new();
         for (name, value) in fields.iter().map(field) {
@@ -169,7 +184,8 @@ mod tests {
 
     fn origin(target: &str, fields: &[(&'static str, &str)]) -> Result<(), u16> {
         let allowed = ["mcp.example.org".to_owned()];
-        check_origin(&target.parse().unwrap(), &headers(fields), &allowed).map_err(|refusal| refusal.status.as_u16())
+        check_origin(&target.parse().unwrap(), &headers(fields), &allowed)
+            .map_err(|refusal| refusal.status.as_u16())
     }
 
     #[test]
@@ -192,8 +208,14 @@ mod tests {
             assert_eq!(origin("/mcp", &[("host", host)]), expected, "{host}");
         }
         assert_eq!(origin("/mcp", &[]), Err(400));
-        assert_eq!(origin("http://localhost/mcp", &[("host", "localhost")]), Ok(()));
-        assert_eq!(origin("http://evil/mcp", &[("host", "localhost")]), Err(403));
+        assert_eq!(
+            origin("http://localhost/mcp", &[("host", "localhost")]),
+            Ok(())
+        );
+        assert_eq!(
+            origin("http://evil/mcp", &[("host", "localhost")]),
+            Err(403)
+        );
     }
 
     #[test]
@@ -236,7 +258,10 @@ mod tests {
                 expected,
                 "{accept}"
             );
-            let two = headers(&[("accept", "application/json"), ("accept", "text/event-stream")]);
+            let two = headers(&[
+                ("accept", "application/json"),
+                ("accept", "text/event-stream"),
+            ]);
             assert!(check_accept(&two, &both).is_ok());
             assert!(check_accept(&HeaderMap::new(), &both).is_ok());
         }
@@ -259,7 +284,10 @@ mod tests {
     #[test]
     fn gates_are_closed_as_the_hello_does() {
         let read = |values: &[&str]| {
-            let fields: Vec<_> = values.iter().map(|value| ("colibri-narrow", *value)).collect();
+            let fields: Vec<_> = values
+                .iter()
+                .map(|value| ("colibri-narrow", *value))
+                .collect();
             let Narrow { write, external } = Narrow::read(&headers(&fields));
             (write, external)
         };

@@ -38,9 +38,17 @@ enum HttpConnectionEvent {
 }
 
 /// Serves a connection until the client is gone or told to go.
-pub(in crate::inbound) async fn serve(front: Arc<Front>, visitor: InboundConnection, stream: UnixStream) {
+pub(in crate::inbound) async fn serve(
+    front: Arc<Front>,
+    visitor: InboundConnection,
+    stream: UnixStream,
+) {
     visitor.connection.speaks_http();
-    let (stream, turn, visitor) = (Arc::new(stream), Arc::new(HttpExchange::default()), Arc::new(visitor));
+    let (stream, turn, visitor) = (
+        Arc::new(stream),
+        Arc::new(HttpExchange::default()),
+        Arc::new(visitor),
+    );
     let why = drive(front, &visitor, &stream, &turn).await;
     visitor.client.disconnect();
     visitor.client.outbox.close();
@@ -87,7 +95,10 @@ async fn drive(
             }
             if going.is_some() || turn.is_watched() {
                 let nap = nap.get_or_insert_with(|| Box::pin(sleep(LOOK_AGAIN)));
-                return nap.as_mut().poll(context).map(|()| HttpConnectionEvent::LookAgain);
+                return nap
+                    .as_mut()
+                    .poll(context)
+                    .map(|()| HttpConnectionEvent::LookAgain);
             }
             Poll::Pending
         });
@@ -96,9 +107,14 @@ async fn drive(
                 going = Some((why, Instant::now()));
                 connection.as_mut().graceful_shutdown();
             }
-            HttpConnectionEvent::Over(Ok(())) => return going.map_or("it closed the connection", |(why, _)| why),
+            HttpConnectionEvent::Over(Ok(())) => {
+                return going.map_or("it closed the connection", |(why, _)| why);
+            }
             HttpConnectionEvent::Over(Err(error)) => {
-                debug!(connection = visitor.client.connection, "HTTP failed: {error}");
+                debug!(
+                    connection = visitor.client.connection,
+                    "HTTP failed: {error}"
+                );
                 return "HTTP failed";
             }
             HttpConnectionEvent::Refused => return "it sent what is no request",
@@ -121,7 +137,10 @@ async fn drive(
                 if turn.begun().is_some_and(|since| since.elapsed() > HEAD) {
                     turn.refuse(HttpRefusal::new(
                         StatusCode::REQUEST_TIMEOUT,
-                        format!("the head of the request has not ended within {} s", HEAD.as_secs()),
+                        format!(
+                            "the head of the request has not ended within {} s",
+                            HEAD.as_secs()
+                        ),
                     ));
                     return "the head of its request does not end";
                 }
@@ -132,7 +151,11 @@ async fn drive(
 
 /// Answers a client that there is no place for it.
 pub(in crate::inbound) async fn turn_away(stream: UnixStream, why: String) {
-    finish(stream, Some(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why))).await;
+    finish(
+        stream,
+        Some(HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)),
+    )
+    .await;
 }
 
 /// Answers the one who speaks HTTP at an agent socket.

@@ -94,7 +94,9 @@ impl Front {
             _ => {
                 return Err(HttpRefusal::new(
                     StatusCode::NOT_FOUND,
-                    format!("there is nothing here: the paths are {PATH} and, for one server alone, {PATH}/SERVER"),
+                    format!(
+                        "there is nothing here: the paths are {PATH} and, for one server alone, {PATH}/SERVER"
+                    ),
                 ));
             }
         };
@@ -142,7 +144,13 @@ impl Front {
     ) -> Result<Response<Reply>, HttpRefusal> {
         refuse_modern(parts)?;
         check_accept(&parts.headers, &[EVENTS])?;
-        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
+        let session = find(
+            &self.sessions,
+            &parts.headers,
+            visitor.client.caller.uid,
+            only,
+        )?
+        .ok_or_else(no_session)?;
         let reader = match text(&parts.headers, "last-event-id") {
             None if parts.headers.contains_key("last-event-id") => return Err(unknown_event()),
             None => session.read(),
@@ -164,7 +172,13 @@ impl Front {
         (parts, only): (&Parts, Option<&str>),
     ) -> Result<Response<Reply>, HttpRefusal> {
         refuse_modern(parts)?;
-        let session = find(&self.sessions, &parts.headers, visitor.client.caller.uid, only)?.ok_or_else(no_session)?;
+        let session = find(
+            &self.sessions,
+            &parts.headers,
+            visitor.client.caller.uid,
+            only,
+        )?
+        .ok_or_else(no_session)?;
         self.sessions.end(&session);
         Ok(Reply::empty(StatusCode::NO_CONTENT))
     }
@@ -176,7 +190,10 @@ fn refuse_modern(parts: &Parts) -> Result<(), HttpRefusal> {
     match version.is_some_and(Version::is_modern) {
         true => Err(HttpRefusal::new(
             StatusCode::METHOD_NOT_ALLOWED,
-            format!("MCP {} has no sessions: every message is a POST", Version::LATEST),
+            format!(
+                "MCP {} has no sessions: every message is a POST",
+                Version::LATEST
+            ),
         )),
         false => Ok(()),
     }
@@ -198,7 +215,9 @@ where
     let too_long = |length: u64| {
         HttpRefusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body has {length} bytes or more, the limit is {limit} (limits.message_bytes)"),
+            format!(
+                "the body has {length} bytes or more, the limit is {limit} (limits.message_bytes)"
+            ),
         )
     };
     let known = body.size_hint().exact();
@@ -233,13 +252,19 @@ where
                 return Err(HttpRefusal::new(StatusCode::REQUEST_TIMEOUT, why));
             }
         };
-        let Some(data) = frame.data_ref() else { continue };
+        let Some(data) = frame.data_ref() else {
+            continue;
+        };
         if whole.len() + data.len() > limit {
             return Err(too_long((whole.len() + data.len()) as u64));
         }
         whole.extend_from_slice(data);
         let is_longer = whole.capacity() > ROOM;
-        if !unfinished.grow(if is_longer { whole.capacity() } else { whole.len() }) {
+        if !unfinished.grow(if is_longer {
+            whole.capacity()
+        } else {
+            whole.len()
+        }) {
             return Err(no_room());
         }
     }
@@ -291,8 +316,15 @@ mod tests {
         for (between, took, why) in [(5, BODY, "within 60 s"), (20, PATIENCE, "came for 10 s")] {
             let begun = Instant::now();
             let refused = read(dripping(between), 1 << 20, &outbox).await.unwrap_err();
-            assert_eq!((refused.status, begun.elapsed()), (StatusCode::REQUEST_TIMEOUT, took));
-            assert!(refused.error.message.contains(why), "{}", refused.error.message);
+            assert_eq!(
+                (refused.status, begun.elapsed()),
+                (StatusCode::REQUEST_TIMEOUT, took)
+            );
+            assert!(
+                refused.error.message.contains(why),
+                "{}",
+                refused.error.message
+            );
         }
         assert_eq!(budget.queued(), 0);
     }

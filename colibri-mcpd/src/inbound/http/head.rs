@@ -61,7 +61,10 @@ pub fn read(head: &[u8]) -> Result<BodyLength, HttpRefusal> {
             ));
         }
         let (name, value) = read_field(line)?;
-        let Some(which) = ONCE.iter().position(|once| name.eq_ignore_ascii_case(once.as_bytes())) else {
+        let Some(which) = ONCE
+            .iter()
+            .position(|once| name.eq_ignore_ascii_case(once.as_bytes()))
+        else {
             continue;
         };
         if std::mem::replace(&mut seen[which], true) {
@@ -99,7 +102,8 @@ pub fn read(head: &[u8]) -> Result<BodyLength, HttpRefusal> {
 fn read_request_line(line: &[u8]) -> Result<bool, HttpRefusal> {
     let mut words = line.split(|byte| *byte == b' ');
     let (method, target, version) = (words.next(), words.next(), words.next());
-    let is_target = |target: &[u8]| !target.is_empty() && target.iter().all(|byte| matches!(byte, 0x21..=0x7e));
+    let is_target =
+        |target: &[u8]| !target.is_empty() && target.iter().all(|byte| matches!(byte, 0x21..=0x7e));
     if !method.is_some_and(is_token) || !target.is_some_and(is_target) || words.next().is_some() {
         return Err(bad(
             "the first line is no request: METHOD, path and HTTP/1.1, with one space between them",
@@ -118,14 +122,19 @@ fn read_request_line(line: &[u8]) -> Result<bool, HttpRefusal> {
 /// Reads `name: value`, without the space around the value.
 fn read_field(line: &[u8]) -> Result<(&[u8], &[u8]), HttpRefusal> {
     if matches!(line.first(), Some(b' ' | b'\t')) {
-        return Err(bad("a header goes on in the next line, which is not read any more"));
+        return Err(bad(
+            "a header goes on in the next line, which is not read any more",
+        ));
     }
     let colon = memchr::memchr(b':', line).ok_or_else(|| bad("a header line has no colon"))?;
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     if !is_token(name) {
         return Err(bad("the name of a header has a character that no name has"));
     }
-    if value.iter().any(|byte| matches!(byte, 0..=8 | 10..=31 | 127)) {
+    if value
+        .iter()
+        .any(|byte| matches!(byte, 0..=8 | 10..=31 | 127))
+    {
         return Err(bad("the value of a header has a control character"));
     }
     Ok((name, value.trim_ascii()))
@@ -178,14 +187,24 @@ mod tests {
 
     #[test]
     fn the_body_has_one_length() {
-        let post = |fields: &str| status(&format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"));
+        let post = |fields: &str| {
+            status(&format!(
+                "POST /mcp HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n"
+            ))
+        };
         for (fields, expected) in [
             ("", Ok(BodyLength::Known(0))),
             ("Content-Length: 12\r\n", Ok(BodyLength::Known(12))),
             ("Transfer-Encoding: Chunked\r\n", Ok(BodyLength::Chunked)),
             ("content-length:\t7 \r\n", Ok(BodyLength::Known(7))),
-            ("Content-Length: 12\r\nTransfer-Encoding: chunked\r\n", Err(400)),
-            ("Transfer-Encoding: chunked\r\nContent-Length: 12\r\n", Err(400)),
+            (
+                "Content-Length: 12\r\nTransfer-Encoding: chunked\r\n",
+                Err(400),
+            ),
+            (
+                "Transfer-Encoding: chunked\r\nContent-Length: 12\r\n",
+                Err(400),
+            ),
             ("Content-Length: 12\r\nContent-Length: 12\r\n", Err(400)),
             ("Content-Length: 12, 12\r\n", Err(400)),
             ("Content-Length: +12\r\n", Err(400)),
@@ -222,7 +241,10 @@ mod tests {
         for (line, expected) in [
             ("GET /mcp HTTP/1.1", Ok(BodyLength::Known(0))),
             ("GET /mcp HTTP/1.0", Ok(BodyLength::Known(0))),
-            ("GET http://localhost/mcp HTTP/1.1", Ok(BodyLength::Known(0))),
+            (
+                "GET http://localhost/mcp HTTP/1.1",
+                Ok(BodyLength::Known(0)),
+            ),
             ("GET  /mcp HTTP/1.1", Err(400)),
             ("GET /mcp HTTP/1.1 ", Err(400)),
             ("GET /m cp HTTP/1.1", Err(400)),

@@ -23,7 +23,8 @@ use crate::peer::{OutboxBatch, Tenant, aside};
 use crate::policy::Caller;
 use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};
 use colibri_protocol::rpc_error::{
-    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
+    HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
 };
 use colibri_protocol::{self as protocol, AnswerBody, ClientNotification, RpcError, Version};
 use colibri_wire::envelope::{EnvelopeRefusal as Unreadable, INVALID_REQUEST, PARSE_ERROR};
@@ -141,7 +142,9 @@ impl Post<'_> {
 
     /// The session of what cannot be without one.
     fn needed_session(&self) -> Result<Arc<HttpSession>, Box<Response<Reply>>> {
-        let session = self.session().map_err(|refusal| Box::new(Reply::refusal(&refusal)))?;
+        let session = self
+            .session()
+            .map_err(|refusal| Box::new(Reply::refusal(&refusal)))?;
         session.ok_or_else(|| Box::new(Reply::refusal(&no_session())))
     }
 
@@ -205,7 +208,12 @@ impl Post<'_> {
     }
 
     /// The refusal of a request before its message is looked at.
-    fn against(&self, asking: &PostCaller, method: &str, params: Option<Json<'_>>) -> Result<(), RpcError> {
+    fn against(
+        &self,
+        asking: &PostCaller,
+        method: &str,
+        params: Option<Json<'_>>,
+    ) -> Result<(), RpcError> {
         if method.starts_with(protocol::method::OPERATORS) {
             return Err(RpcError::new(
                 METHOD_NOT_FOUND,
@@ -213,15 +221,21 @@ impl Post<'_> {
             ));
         }
         let meta = params.and_then(|params| params.get("_meta"));
-        let declared = meta.and_then(|meta| meta.get(protocol::request::META_PROTOCOL_VERSION)?.as_str());
-        let declares_modern = declared.is_some_and(|version| Version::parse(&version).is_none_or(Version::is_modern));
+        let declared =
+            meta.and_then(|meta| meta.get(protocol::request::META_PROTOCOL_VERSION)?.as_str());
+        let declares_modern =
+            declared.is_some_and(|version| Version::parse(&version).is_none_or(Version::is_modern));
         match asking {
             PostCaller::Alone(_) if self.is_modern() || declares_modern => {
-                protocol::compare_request(method, params, |name| Some(self.headers.get(name)?.as_bytes()))
+                protocol::compare_request(method, params, |name| {
+                    Some(self.headers.get(name)?.as_bytes())
+                })
             }
             PostCaller::Alone(_) => Err(no_session().error),
             PostCaller::InSession(..) if declares_modern => {
-                protocol::compare_request(method, params, |name| Some(self.headers.get(name)?.as_bytes()))
+                protocol::compare_request(method, params, |name| {
+                    Some(self.headers.get(name)?.as_bytes())
+                })
             }
             PostCaller::InSession(..) => Ok(()),
         }
@@ -236,7 +250,9 @@ impl Post<'_> {
         }
         let arguments = Json::parse(call.arguments()).ok();
         let field = |name: &str| Some(self.headers.get(name)?.as_bytes());
-        mirrored.iter().try_for_each(|one| one.compare(arguments, field))
+        mirrored
+            .iter()
+            .try_for_each(|one| one.compare(arguments, field))
     }
 
     fn alone(&self) -> PostCaller {
@@ -275,7 +291,13 @@ impl Post<'_> {
         }
     }
 
-    fn take_notified(&self, session: &HttpSession, frame: &Bytes, envelope: &Envelope<'_>, calls: &mut Vec<Box<Call>>) {
+    fn take_notified(
+        &self,
+        session: &HttpSession,
+        frame: &Bytes,
+        envelope: &Envelope<'_>,
+        calls: &mut Vec<Box<Call>>,
+    ) {
         if let EnvelopeKind::Notification { method, params } = &envelope.kind
             && let Some(ClientNotification::Cancelled { request }) =
                 protocol::read_notification(&method.as_str().unwrap_or_default(), *params)
@@ -284,7 +306,11 @@ impl Post<'_> {
             let params = params.map(|params| params.span()).unwrap_or_default();
             return session.cancel(&RequestId::of(request), (frame, params));
         }
-        ClientMessages::of(self.daemon.clone(), session.own.client.clone()).message(frame.clone(), None, calls);
+        ClientMessages::of(self.daemon.clone(), session.own.client.clone()).message(
+            frame.clone(),
+            None,
+            calls,
+        );
     }
 
     /// A batch, of a session that agreed on the one version that has them.
@@ -297,7 +323,8 @@ impl Post<'_> {
         };
         let session = self.needed_session()?;
         if !session.shared.agreed().takes_batches() {
-            let why = "batches are for sessions that negotiated 2025-03-26; send one message in a POST";
+            let why =
+                "batches are for sessions that negotiated 2025-03-26; send one message in a POST";
             return Err(refuse(RpcError::new(INVALID_REQUEST, why)));
         }
         let (parts, expected) = split_batch(&frame).map_err(refuse)?;
@@ -328,10 +355,20 @@ impl Post<'_> {
             protocol::SessionPhase::Legacy(version) => version >= Version::V2025_11_25,
             protocol::SessionPhase::Fresh => false,
         };
-        let patience = if primes { RESUMABLE_AFTER } else { STREAM_AFTER };
-        let first = timeout(patience, std::future::poll_fn(|context| asking.poll_taken(context))).await;
+        let patience = if primes {
+            RESUMABLE_AFTER
+        } else {
+            STREAM_AFTER
+        };
+        let first = timeout(
+            patience,
+            std::future::poll_fn(|context| asking.poll_taken(context)),
+        )
+        .await;
         // Whoever lands a call does so with its answer queued and the queue closed.
-        let is_alone = |taken: &OutboxBatch| taken.frames == 1 && client.in_flight() == 0 && client.outbox.is_over();
+        let is_alone = |taken: &OutboxBatch| {
+            taken.frames == 1 && client.in_flight() == 0 && client.outbox.is_over()
+        };
         match (first, asking) {
             (Ok(None), _) if client.outbox.is_discarded() => Reply::refusal(&HttpRefusal::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -348,7 +385,8 @@ impl Post<'_> {
             }
             (Ok(Some(taken)), PostCaller::InSession(session, reader)) if is_alone(&taken) => {
                 let status = legacy_status(client.error());
-                let response = Reply::message(status, taken, LastReaderGuard(session.clone(), reader));
+                let response =
+                    Reply::message(status, taken, LastReaderGuard(session.clone(), reader));
                 self.begin(&session, response)
             }
             (first, PostCaller::Alone(alone)) => {
@@ -357,7 +395,11 @@ impl Post<'_> {
             }
             (first, PostCaller::InSession(session, reader)) => {
                 let stream = reader.stream();
-                let mut begun = if primes { stream.prime() } else { TakenEvents::default() };
+                let mut begun = if primes {
+                    stream.prime()
+                } else {
+                    TakenEvents::default()
+                };
                 if let Some(taken) = first.ok().flatten() {
                     begun = begun.and(stream.note_taken(taken));
                 }
@@ -431,7 +473,10 @@ pub(super) fn no_session() -> HttpRefusal {
 
 /// The response to a request that is not taken.
 fn failed(refusal: HttpRefusal, id: &str) -> Response<Reply> {
-    Reply::own(refusal.status, AnswerBody::Error(refusal.error).to_message(Some(id)))
+    Reply::own(
+        refusal.status,
+        AnswerBody::Error(refusal.error).to_message(Some(id)),
+    )
 }
 
 /// The response to what is no message.

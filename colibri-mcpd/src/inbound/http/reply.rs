@@ -143,14 +143,20 @@ impl Reply {
     }
 
     /// A response whose body is the one message that was taken; `holds` is kept until it is written.
-    pub(super) fn message(status: StatusCode, taken: OutboxBatch, holds: impl Send + 'static) -> Response<Reply> {
+    pub(super) fn message(
+        status: StatusCode,
+        taken: OutboxBatch,
+        holds: impl Send + 'static,
+    ) -> Response<Reply> {
         let charge = Arc::new(taken.charge);
         let mut pieces = taken.pieces;
         if let Some(last) = pieces.last_mut() {
             // Its line end.
             last.truncate(last.len() - 1);
         }
-        let pieces = pieces.into_iter().map(|piece| (piece, Some(charge.clone())));
+        let pieces = pieces
+            .into_iter()
+            .map(|piece| (piece, Some(charge.clone())));
         let reply = Reply {
             pieces: pieces.collect(),
             source: None,
@@ -176,7 +182,11 @@ impl Reply {
     /// The response for hyper; the turn is over with it.
     pub(super) fn written(self, busy: Busy) -> HttpResponse {
         HttpResponse {
-            left: self.pieces.iter().map(|(bytes, _)| bytes.len() as u64).sum(),
+            left: self
+                .pieces
+                .iter()
+                .map(|(bytes, _)| bytes.len() as u64)
+                .sum(),
             pieces: self.pieces,
             is_stream: self.source.is_some(),
             quiet: None,
@@ -260,7 +270,13 @@ impl Body for HttpResponse {
 
 /// JSON with spaces for ends of lines, which stand between tokens alone.
 pub(super) fn spaced(json: &[u8]) -> Bytes {
-    let space = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    let space = |byte: &u8| {
+        if matches!(byte, b'\n' | b'\r') {
+            b' '
+        } else {
+            *byte
+        }
+    };
     json.iter().map(space).collect::<Vec<u8>>().into()
 }
 
@@ -326,10 +342,20 @@ mod tests {
         });
         let texts: Vec<Vec<u8>> = made.events.iter().map(|pieces| pieces.concat()).collect();
         assert_eq!(texts[0], b"id: 1\nevent: message\ndata: {}\n\n");
-        assert_eq!(texts[1], [b"id: 2\nevent: message\ndata: ", &big[..], b"\n\n"].concat());
+        assert_eq!(
+            texts[1],
+            [b"id: 2\nevent: message\ndata: ", &big[..], b"\n\n"].concat()
+        );
         assert_eq!(texts[2], b"id: 3\nevent: message\ndata: []\n\n");
         let without_ends = b"id: 4\nevent: message\ndata: {\"a\": 1,  \"b\":2} \n\n";
-        assert_eq!(texts[3], without_ends, "a carriage return ends a line of a stream");
-        assert!(made.events[1].iter().any(|piece| piece.as_ptr() == big.as_ptr()));
+        assert_eq!(
+            texts[3], without_ends,
+            "a carriage return ends a line of a stream"
+        );
+        assert!(
+            made.events[1]
+                .iter()
+                .any(|piece| piece.as_ptr() == big.as_ptr())
+        );
     }
 }

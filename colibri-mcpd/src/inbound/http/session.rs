@@ -74,11 +74,19 @@ impl HttpSession {
     pub(super) fn open(&self) -> Arc<HttpEventStream> {
         let client = client(&self.daemon, self.own.client.caller, self.shared.clone());
         self.narrow.apply(&client);
-        self.daemon.connections.enter(client.clone(), ConnectionKind::Request);
+        self.daemon
+            .connections
+            .enter(client.clone(), ConnectionKind::Request);
         let mut inner = self.inner();
         inner.used = Instant::now();
         inner.next += 1;
-        let stream = HttpEventStream::new(inner.next, client, self.daemon.clone(), self.kept.clone(), true);
+        let stream = HttpEventStream::new(
+            inner.next,
+            client,
+            self.daemon.clone(),
+            self.kept.clone(),
+            true,
+        );
         if inner.ended {
             stream.client.close_admission();
         } else {
@@ -129,7 +137,11 @@ impl HttpSession {
     }
 
     /// Cancels the request with this id, whichever POST it came in.
-    pub(super) fn cancel(&self, id: &RequestId, notification: (&bytes::Bytes, std::ops::Range<usize>)) {
+    pub(super) fn cancel(
+        &self,
+        id: &RequestId,
+        notification: (&bytes::Bytes, std::ops::Range<usize>),
+    ) {
         for stream in self.streams() {
             if stream.client.is_in_flight(id) {
                 stream.client.cancel(id, notification.clone());
@@ -230,7 +242,10 @@ impl Sessions {
             inner: Mutex::default(),
             begun: Arc::default(),
         });
-        tokio::spawn(Sessions::watch(Arc::downgrade(&sessions), sessions.begun.clone()));
+        tokio::spawn(Sessions::watch(
+            Arc::downgrade(&sessions),
+            sessions.begun.clone(),
+        ));
         sessions
     }
 
@@ -239,7 +254,12 @@ impl Sessions {
     }
 
     /// A session that is not begun: nobody finds it before [`Sessions::begin`]. `None`: the system has no randomness.
-    pub(super) fn prepare(&self, caller: Caller, narrow: Narrow, only: Option<&str>) -> Option<Arc<HttpSession>> {
+    pub(super) fn prepare(
+        &self,
+        caller: Caller,
+        narrow: Narrow,
+        only: Option<&str>,
+    ) -> Option<Arc<HttpSession>> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).ok()?;
         let number = self.daemon.connections.next_number();
@@ -279,11 +299,16 @@ impl Sessions {
     pub(super) fn begin(&self, session: &Arc<HttpSession>) -> bool {
         let uid = session.own.client.caller.uid;
         let mut inner = self.inner();
-        let of_user = inner.by_id.values().filter(|other| other.own.client.caller.uid == uid);
+        let of_user = inner
+            .by_id
+            .values()
+            .filter(|other| other.own.client.caller.uid == uid);
         let of_user: Vec<_> = of_user.cloned().collect();
         let mut goes = None;
         if of_user.len() >= MAX_SESSIONS {
-            let idle = of_user.iter().filter_map(|other| Some((other.idle()?, other)));
+            let idle = of_user
+                .iter()
+                .filter_map(|other| Some((other.idle()?, other)));
             let Some((_, oldest)) = idle.min_by_key(|(since, _)| *since) else {
                 return false;
             };
@@ -323,7 +348,9 @@ impl Sessions {
             begun.notified().await;
             loop {
                 sleep(ROUND).await;
-                let Some(sessions) = sessions.upgrade() else { return };
+                let Some(sessions) = sessions.upgrade() else {
+                    return;
+                };
                 let all: Vec<_> = sessions.inner().by_id.values().cloned().collect();
                 if all.is_empty() {
                     break;

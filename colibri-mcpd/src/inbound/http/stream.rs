@@ -114,7 +114,10 @@ impl HttpEventStream {
     pub(super) fn read_after(self: &Arc<HttpEventStream>, event: u64) -> Option<StreamReader> {
         let again = {
             let state = self.state.lock();
-            let oldest = state.ring.front().map_or(state.last + 1, |oldest| oldest.number);
+            let oldest = state
+                .ring
+                .front()
+                .map_or(state.last + 1, |oldest| oldest.number);
             if event > state.last || event + 1 < oldest {
                 return None;
             }
@@ -171,11 +174,17 @@ impl HttpEventStream {
     fn keep(&self, state: &mut HttpEventStreamState, number: u64, pieces: Vec<Bytes>) {
         let before = state.bytes;
         let length = pieces.iter().map(Bytes::len).sum();
-        state.ring.push_back(BufferedEvent { number, pieces, length });
+        state.ring.push_back(BufferedEvent {
+            number,
+            pieces,
+            length,
+        });
         state.bytes += length;
         self.kept.bytes.fetch_add(length, Ordering::Relaxed);
         while state.ring.len() > MAX_EVENTS || self.kept.is_too_much() {
-            let Some(oldest) = state.ring.pop_front() else { break };
+            let Some(oldest) = state.ring.pop_front() else {
+                break;
+            };
             state.bytes -= oldest.length;
             self.kept.bytes.fetch_sub(oldest.length, Ordering::Relaxed);
         }
@@ -246,7 +255,10 @@ impl StreamReader {
 impl Source for StreamReader {
     fn poll_events(&mut self, context: &mut Context<'_>) -> Poll<Option<TakenEvents>> {
         if let Some(events) = self.again.take() {
-            return Poll::Ready(Some(TakenEvents { events, charge: None }));
+            return Poll::Ready(Some(TakenEvents {
+                events,
+                charge: None,
+            }));
         }
         let taken = ready!(self.poll_taken(context));
         Poll::Ready(taken.map(|taken| self.stream.note_taken(taken)))

@@ -184,10 +184,14 @@ impl HttpWire {
                 .first()
                 .is_some_and(|first| !first.is_ascii_alphabetic() && *first != b'\r') =>
             {
-                HttpRefusal::new(StatusCode::BAD_REQUEST, "what comes after a request is no other one")
+                HttpRefusal::new(
+                    StatusCode::BAD_REQUEST,
+                    "what comes after a request is no other one",
+                )
             }
             None if self.buffer.len() <= MAX_HEAD => {
-                state.begun = (!self.buffer.is_empty()).then(|| state.begun.unwrap_or_else(Instant::now));
+                state.begun =
+                    (!self.buffer.is_empty()).then(|| state.begun.unwrap_or_else(Instant::now));
                 self.place = RequestPart::Head(self.buffer.len());
                 return false;
             }
@@ -241,12 +245,14 @@ impl Read for HttpWire {
             let HttpWire { stream, buffer, .. } = &mut *self;
             // What fills less than there is room for is all that there is, and need not be asked for once more.
             let (mut came, room) = (None, buffer.capacity() - buffer.len());
-            let read = stream.try_io(Interest::READABLE, || match stream.try_read_buf(buffer)? {
-                read if (1..room).contains(&read) => {
-                    came = Some(read);
-                    Err(io::ErrorKind::WouldBlock.into())
+            let read = stream.try_io(Interest::READABLE, || {
+                match stream.try_read_buf(buffer)? {
+                    read if (1..room).contains(&read) => {
+                        came = Some(read);
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                    read => Ok(read),
                 }
-                read => Ok(read),
             });
             match came.map_or(read, Ok) {
                 Ok(0) => self.ended = true,
@@ -259,7 +265,11 @@ impl Read for HttpWire {
 }
 
 impl Write for HttpWire {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(context, &[IoSlice::new(bytes)])
     }
 

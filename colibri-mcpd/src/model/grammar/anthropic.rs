@@ -14,7 +14,10 @@ pub(super) static GRAMMAR: Grammar = Grammar {
 const BODY: BodyShape = Object(&[
     ("model", Model),
     ("messages", List(&MESSAGE)),
-    ("system", OneOf(&[Text, List(&Tagged(&[(&["text"], Object(TEXT))]))])),
+    (
+        "system",
+        OneOf(&[Text, List(&Tagged(&[(&["text"], Object(TEXT))]))]),
+    ),
     ("max_tokens", Maximum),
     ("stop_sequences", List(&Text)),
     ("stream", Stream),
@@ -36,7 +39,10 @@ const BODY: BodyShape = Object(&[
     ("output_format", OUTPUT_FORMAT),
     ("service_tier", Word(&["auto", "standard_only"], &[])),
     ("speed", SPEED),
-    ("inference_geo", Word(&["global"], &[("*", Allow::ExtraCost)])),
+    (
+        "inference_geo",
+        Word(&["global"], &[("*", Allow::ExtraCost)]),
+    ),
     (
         "fallbacks",
         Needs(&[Allow::ExtraCost], &OneOf(&[Text, List(&FALLBACK)])),
@@ -70,7 +76,10 @@ const BLOCK: BodyShape = Tagged(&[
     (&["image"], Object(IMAGE)),
     (&["document"], Object(DOCUMENT)),
     (&["search_result"], Object(SEARCH_RESULT)),
-    (&["thinking"], Object(&[("thinking", Text), ("signature", Text)])),
+    (
+        &["thinking"],
+        Object(&[("thinking", Text), ("signature", Text)]),
+    ),
     (&["redacted_thinking"], Object(&[("data", Text)])),
     (
         &["tool_use"],
@@ -127,7 +136,10 @@ const BLOCK: BodyShape = Tagged(&[
             &Object(&[("file_id", Text), ("cache_control", CACHE_CONTROL)]),
         ),
     ),
-    (&["web_search_tool_result"], Needs(&[Allow::WebSearch], &Json)),
+    (
+        &["web_search_tool_result"],
+        Needs(&[Allow::WebSearch], &Json),
+    ),
     (&["web_fetch_tool_result"], Needs(&[Allow::WebFetch], &Json)),
     (
         &[
@@ -141,7 +153,10 @@ const BLOCK: BodyShape = Tagged(&[
         &["mcp_tool_use", "mcp_tool_result", "mcp_tool_listing"],
         Needs(&[Allow::RemoteMcp], &Json),
     ),
-    (&["advisor_tool_result", "fallback"], Needs(&[Allow::ExtraCost], &Json)),
+    (
+        &["advisor_tool_result", "fallback"],
+        Needs(&[Allow::ExtraCost], &Json),
+    ),
 ]);
 
 /// The blocks of a tool's result.
@@ -186,7 +201,10 @@ const CITATION: BodyShape = Tagged(&[
             ("title", Text),
         ]),
     ),
-    (&["web_search_result_location"], Needs(&[Allow::WebSearch], &Json)),
+    (
+        &["web_search_result_location"],
+        Needs(&[Allow::WebSearch], &Json),
+    ),
 ]);
 
 const IMAGE: &[BodyMember] = &[
@@ -218,16 +236,25 @@ const SOURCE: BodyShape = Tagged(&[
     BASE64_SOURCE,
     URL_SOURCE,
     FILE_SOURCE,
-    (&["text"], Object(&[("media_type", MediaType), ("data", Text)])),
+    (
+        &["text"],
+        Object(&[("media_type", MediaType), ("data", Text)]),
+    ),
     (
         &["content"],
         Object(&[("content", OneOf(&[Text, List(&DOCUMENT_BLOCK)]))]),
     ),
 ]);
 
-const BASE64_SOURCE: Variant = (&["base64"], Object(&[("media_type", MediaType), ("data", Base64)]));
+const BASE64_SOURCE: Variant = (
+    &["base64"],
+    Object(&[("media_type", MediaType), ("data", Base64)]),
+);
 const URL_SOURCE: Variant = (&["url"], Needs(&[Allow::Urls], &Object(&[("url", Text)])));
-const FILE_SOURCE: Variant = (&["file"], Needs(&[Allow::Files], &Object(&[("file_id", Text)])));
+const FILE_SOURCE: Variant = (
+    &["file"],
+    Needs(&[Allow::Files], &Object(&[("file_id", Text)])),
+);
 
 const CALLER: BodyShape = Tagged(&[
     (&["direct"], Object(&[])),
@@ -311,7 +338,10 @@ const TOOL: BodyShape = Tagged(&[
     ),
     (&["web_search_2*"], Needs(&[Allow::WebSearch], &Json)),
     (&["web_fetch_2*"], Needs(&[Allow::WebFetch], &Json)),
-    (&["code_execution_2*"], Needs(&[Allow::CodeExecution], &Json)),
+    (
+        &["code_execution_2*"],
+        Needs(&[Allow::CodeExecution], &Json),
+    ),
     (&["mcp_toolset"], Needs(&[Allow::RemoteMcp], &Json)),
     (
         &["advisor_2*"],
@@ -332,10 +362,16 @@ const TOOL: BodyShape = Tagged(&[
     ),
 ]);
 
-const ALLOWED_CALLERS: BodyShape = List(&Word(&["direct"], &[("code_execution_*", Allow::CodeExecution)]));
+const ALLOWED_CALLERS: BodyShape = List(&Word(
+    &["direct"],
+    &[("code_execution_*", Allow::CodeExecution)],
+));
 
 const TOOL_CHOICE: BodyShape = Tagged(&[
-    (&["auto", "any", "none"], Object(&[("disable_parallel_tool_use", Flag)])),
+    (
+        &["auto", "any", "none"],
+        Object(&[("disable_parallel_tool_use", Flag)]),
+    ),
     (
         &["tool"],
         Object(&[("name", Text), ("disable_parallel_tool_use", Flag)]),
@@ -347,7 +383,10 @@ const THINKING: BodyShape = Tagged(&[(
     Object(&[
         ("budget_tokens", Number),
         ("display", Text),
-        ("block_binding", Object(&[("prefix_mismatch_behavior", Text)])),
+        (
+            "block_binding",
+            Object(&[("prefix_mismatch_behavior", Text)]),
+        ),
     ]),
 )]);
 
@@ -364,7 +403,10 @@ const CONTEXT_MANAGEMENT: BodyShape = Object(&[(
                 ("exclude_tools", List(&Text)),
             ]),
         ),
-        (&["clear_thinking_2*"], Object(&[("keep", OneOf(&[Text, AMOUNT]))])),
+        (
+            &["clear_thinking_2*"],
+            Object(&[("keep", OneOf(&[Text, AMOUNT]))]),
+        ),
         (
             &["compact_2*"],
             Object(&[

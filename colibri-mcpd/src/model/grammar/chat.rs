@@ -68,14 +68,23 @@ const BODY: BodyShape = Object(&[
     ("thinking_budget", Number),
     ("chat_template_kwargs", Map(&OneOf(&[Flag, Number, Text]))),
     ("verbosity", Text),
-    ("modalities", List(&Word(&["text"], &[("*", Allow::ExtraCost)]))),
+    (
+        "modalities",
+        List(&Word(&["text"], &[("*", Allow::ExtraCost)])),
+    ),
     (
         "audio",
-        Needs(&[Allow::ExtraCost], &Object(&[("voice", Text), ("format", Text)])),
+        Needs(
+            &[Allow::ExtraCost],
+            &Object(&[("voice", Text), ("format", Text)]),
+        ),
     ),
     (
         "prediction",
-        Tagged(&[(&["content"], Object(&[("content", OneOf(&[Text, List(&PART)]))]))]),
+        Tagged(&[(
+            &["content"],
+            Object(&[("content", OneOf(&[Text, List(&PART)]))]),
+        )]),
     ),
     ("metadata", Map(&Text)),
     ("user", Text),
@@ -86,7 +95,10 @@ const BODY: BodyShape = Object(&[
         "prompt_cache_retention",
         Word(&["in_memory", "in-memory"], &[("*", Allow::Stored)]),
     ),
-    ("prompt_cache_options", Object(&[("mode", Text), ("ttl", CACHE_TIME)])),
+    (
+        "prompt_cache_options",
+        Object(&[("mode", Text), ("ttl", CACHE_TIME)]),
+    ),
     (
         "service_tier",
         Word(&["auto", "default", "flex"], &[("*", Allow::ExtraCost)]),
@@ -97,7 +109,10 @@ const BODY: BodyShape = Object(&[
 
 const CACHE_TIME: BodyShape = Word(&["30m"], &[("*", Allow::Stored)]);
 const CACHE_BREAKPOINT: BodyShape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
-const CACHE_CONTROL: BodyShape = Object(&[("type", Word(&["ephemeral"], &[])), ("ttl", Word(&["5m", "1h"], &[]))]);
+const CACHE_CONTROL: BodyShape = Object(&[
+    ("type", Word(&["ephemeral"], &[])),
+    ("ttl", Word(&["5m", "1h"], &[])),
+]);
 
 const MESSAGE: BodyShape = Object(&[
     ("role", Text),
@@ -106,7 +121,10 @@ const MESSAGE: BodyShape = Object(&[
     ("refusal", Text),
     ("tool_call_id", Text),
     ("tool_calls", List(&CALL)),
-    ("function_call", Object(&[("name", Text), ("arguments", Text)])),
+    (
+        "function_call",
+        Object(&[("name", Text), ("arguments", Text)]),
+    ),
     ("annotations", List(&ANNOTATION)),
     // An answer in sound that the provider keeps.
     ("audio", Needs(&[Allow::Stored], &Object(&[("id", Text)]))),
@@ -214,7 +232,10 @@ const CALL: BodyShape = Tagged(&[
 const TOOL: BodyShape = Tagged(&[
     (
         &["function"],
-        Object(&[("function", Object(FUNCTION)), ("cache_control", CACHE_CONTROL)]),
+        Object(&[
+            ("function", Object(FUNCTION)),
+            ("cache_control", CACHE_CONTROL),
+        ]),
     ),
     (
         &["custom"],
@@ -223,7 +244,10 @@ const TOOL: BodyShape = Tagged(&[
             Object(&[("name", Text), ("description", Text), ("format", FORMAT)]),
         )]),
     ),
-    (&["web_search*", "builtin_function"], Needs(&[Allow::WebSearch], &Json)),
+    (
+        &["web_search*", "builtin_function"],
+        Needs(&[Allow::WebSearch], &Json),
+    ),
     (&["file_search", "retrieval"], Needs(&[Allow::Files], &Json)),
     (&["code_interpreter"], Needs(&[Allow::CodeExecution], &Json)),
     (&["mcp"], Needs(&[Allow::RemoteMcp], &Json)),
@@ -258,7 +282,10 @@ const CHOICE: BodyShape = Tagged(&[
             "allowed_tools",
             Object(&[
                 ("mode", Text),
-                ("tools", List(&Tagged(&[(&["function", "custom"], Object(CHOSEN))]))),
+                (
+                    "tools",
+                    List(&Tagged(&[(&["function", "custom"], Object(CHOSEN))])),
+                ),
             ]),
         )]),
     ),

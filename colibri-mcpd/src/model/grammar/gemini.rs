@@ -6,7 +6,10 @@ use crate::registry::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     answer: BODY,
-    count: Object(&[("contents", List(&CONTENT)), ("generate_content_request", BODY)]),
+    count: Object(&[
+        ("contents", List(&CONTENT)),
+        ("generate_content_request", BODY),
+    ]),
     has_camel_case: true,
     picture_tokens: 16_384,
 };
@@ -20,13 +23,20 @@ const BODY: BodyShape = Object(&[
     ("generation_config", GENERATION_CONFIG),
     (
         "safety_settings",
-        List(&Object(&[("category", Text), ("threshold", Text), ("method", Text)])),
+        List(&Object(&[
+            ("category", Text),
+            ("threshold", Text),
+            ("method", Text),
+        ])),
     ),
     ("cached_content", Needs(&[Allow::Stored], &Text)),
     ("store", Needs(&[Allow::Stored], &Flag)),
     (
         "service_tier",
-        Word(&["unspecified", "standard", "flex"], &[("*", Allow::ExtraCost)]),
+        Word(
+            &["unspecified", "standard", "flex"],
+            &[("*", Allow::ExtraCost)],
+        ),
     ),
 ]);
 
@@ -38,7 +48,10 @@ const PART: BodyShape = Object(&[
     ("thought_signature", Text),
     ("inline_data", DATA),
     ("file_data", FILE),
-    ("function_call", Object(&[("id", Text), ("name", Text), ("args", Json)])),
+    (
+        "function_call",
+        Object(&[("id", Text), ("name", Text), ("args", Json)]),
+    ),
     (
         "function_response",
         Object(&[
@@ -47,16 +60,26 @@ const PART: BodyShape = Object(&[
             ("response", Json),
             ("will_continue", Flag),
             ("scheduling", Text),
-            ("parts", List(&Object(&[("inline_data", DATA), ("file_data", FILE)]))),
+            (
+                "parts",
+                List(&Object(&[("inline_data", DATA), ("file_data", FILE)])),
+            ),
         ]),
     ),
     ("executable_code", Needs(&[Allow::CodeExecution], &Json)),
-    ("code_execution_result", Needs(&[Allow::CodeExecution], &Json)),
+    (
+        "code_execution_result",
+        Needs(&[Allow::CodeExecution], &Json),
+    ),
     ("tool_call", Needs(PROVIDER_TOOLS, &Json)),
     ("tool_response", Needs(PROVIDER_TOOLS, &Json)),
     (
         "video_metadata",
-        Object(&[("start_offset", Text), ("end_offset", Text), ("fps", Number)]),
+        Object(&[
+            ("start_offset", Text),
+            ("end_offset", Text),
+            ("fps", Number),
+        ]),
     ),
     (
         "media_resolution",
@@ -65,20 +88,36 @@ const PART: BodyShape = Object(&[
     ("part_metadata", Json),
 ]);
 
-const PROVIDER_TOOLS: &[Allow] = &[Allow::WebSearch, Allow::WebFetch, Allow::CodeExecution, Allow::Files];
+const PROVIDER_TOOLS: &[Allow] = &[
+    Allow::WebSearch,
+    Allow::WebFetch,
+    Allow::CodeExecution,
+    Allow::Files,
+];
 
-const DATA: BodyShape = Object(&[("mime_type", MediaType), ("data", Base64), ("display_name", Text)]);
+const DATA: BodyShape = Object(&[
+    ("mime_type", MediaType),
+    ("data", Base64),
+    ("display_name", Text),
+]);
 
 const FILE: BodyShape = Needs(
     &[Allow::Urls],
-    &Object(&[("mime_type", MediaType), ("file_uri", Text), ("display_name", Text)]),
+    &Object(&[
+        ("mime_type", MediaType),
+        ("file_uri", Text),
+        ("display_name", Text),
+    ]),
 );
 
 const TOOL: BodyShape = Object(&[
     ("function_declarations", List(&Object(FUNCTION))),
     (
         "computer_use",
-        Object(&[("environment", Text), ("excluded_predefined_functions", List(&Text))]),
+        Object(&[
+            ("environment", Text),
+            ("excluded_predefined_functions", List(&Text)),
+        ]),
     ),
     ("google_search", Needs(&[Allow::WebSearch], &Json)),
     ("google_search_retrieval", Needs(&[Allow::WebSearch], &Json)),
@@ -112,7 +151,10 @@ const TOOL_CONFIG: BodyShape = Object(&[
     (
         "retrieval_config",
         Object(&[
-            ("lat_lng", Object(&[("latitude", Number), ("longitude", Number)])),
+            (
+                "lat_lng",
+                Object(&[("latitude", Number), ("longitude", Number)]),
+            ),
             ("language_code", Text),
         ]),
     ),

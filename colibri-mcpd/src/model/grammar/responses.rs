@@ -42,7 +42,10 @@ const BODY: BodyShape = Object(&[
         "prompt_cache_retention",
         Word(&["in_memory", "in-memory"], &[("*", Allow::Stored)]),
     ),
-    ("prompt_cache_options", Object(&[("mode", Text), ("ttl", CACHE_TIME)])),
+    (
+        "prompt_cache_options",
+        Object(&[("mode", Text), ("ttl", CACHE_TIME)]),
+    ),
     (
         "service_tier",
         Word(&["auto", "default", "flex"], &[("*", Allow::ExtraCost)]),
@@ -91,7 +94,8 @@ const TEXT_CONFIG: BodyShape = Object(&[
     ),
 ]);
 
-const CONTEXT_MANAGEMENT: BodyShape = Tagged(&[(&["compaction"], Object(&[("compact_threshold", Number)]))]);
+const CONTEXT_MANAGEMENT: BodyShape =
+    Tagged(&[(&["compaction"], Object(&[("compact_threshold", Number)]))]);
 const CACHE_TIME: BodyShape = Word(&["30m"], &[("*", Allow::Stored)]);
 const CACHE_BREAKPOINT: BodyShape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
 const FILE_ID: BodyShape = Needs(&[Allow::Files], &Text);
@@ -251,14 +255,21 @@ const ITEM: BodyShape = Tagged(&[
     ),
     (
         &["configuration_update"],
-        Object(&[("id", Text), ("reasoning", REASONING), ("text", TEXT_CONFIG)]),
+        Object(&[
+            ("id", Text),
+            ("reasoning", REASONING),
+            ("text", TEXT_CONFIG),
+        ]),
     ),
     (
         &["compaction", "compaction_summary"],
         Object(&[("id", Text), ("encrypted_content", Must(&Text))]),
     ),
     (&["compaction_trigger"], Object(&[("id", Text)])),
-    (&["item_reference"], Needs(&[Allow::Stored], &Object(&[("id", Text)]))),
+    (
+        &["item_reference"],
+        Needs(&[Allow::Stored], &Object(&[("id", Text)])),
+    ),
     (&["web_search_call"], Needs(&[Allow::WebSearch], &Json)),
     (&["file_search_call"], Needs(&[Allow::Files], &Json)),
     (
@@ -274,17 +285,27 @@ const ITEM: BodyShape = Tagged(&[
         ],
         Needs(&[Allow::RemoteMcp], &Json),
     ),
-    (&["image_generation_call"], Needs(&[Allow::ExtraCost], &Json)),
+    (
+        &["image_generation_call"],
+        Needs(&[Allow::ExtraCost], &Json),
+    ),
 ]);
 
 const PART: BodyShape = Tagged(&[
     (
         &["input_text", "text", "summary_text", "reasoning_text"],
-        Object(&[("text", Text), ("prompt_cache_breakpoint", CACHE_BREAKPOINT)]),
+        Object(&[
+            ("text", Text),
+            ("prompt_cache_breakpoint", CACHE_BREAKPOINT),
+        ]),
     ),
     (
         &["output_text"],
-        Object(&[("text", Text), ("annotations", List(&ANNOTATION)), ("logprobs", Json)]),
+        Object(&[
+            ("text", Text),
+            ("annotations", List(&ANNOTATION)),
+            ("logprobs", Json),
+        ]),
     ),
     (&["refusal"], Object(&[("refusal", Text)])),
     (
@@ -315,8 +336,14 @@ const PART: BodyShape = Tagged(&[
 
 const ANNOTATION: BodyShape = Tagged(&[
     (&["url_citation"], Needs(&[Allow::WebSearch], &Json)),
-    (&["file_citation", "file_path"], Needs(&[Allow::Files], &Json)),
-    (&["container_file_citation"], Needs(&[Allow::CodeExecution], &Json)),
+    (
+        &["file_citation", "file_path"],
+        Needs(&[Allow::Files], &Json),
+    ),
+    (
+        &["container_file_citation"],
+        Needs(&[Allow::CodeExecution], &Json),
+    ),
 ]);
 
 const CALLER: BodyShape = Tagged(&[
@@ -346,7 +373,12 @@ const TOOL: BodyShape = Tagged(&[
     ),
     // What the provider defines and the agent runs.
     (
-        &["local_shell", "apply_patch", "computer", "computer_use_preview"],
+        &[
+            "local_shell",
+            "apply_patch",
+            "computer",
+            "computer_use_preview",
+        ],
         Object(&[
             ("display_width", Number),
             ("display_height", Number),
@@ -356,12 +388,19 @@ const TOOL: BodyShape = Tagged(&[
     ),
     (
         &["shell"],
-        Object(&[("environment", ENVIRONMENT), ("allowed_callers", ALLOWED_CALLERS)]),
+        Object(&[
+            ("environment", ENVIRONMENT),
+            ("allowed_callers", ALLOWED_CALLERS),
+        ]),
     ),
     // It looks through the request's own tools.
     (
         &["tool_search"],
-        Object(&[("execution", Text), ("description", Text), ("parameters", Schema)]),
+        Object(&[
+            ("execution", Text),
+            ("description", Text),
+            ("parameters", Schema),
+        ]),
     ),
     (
         &["web_search", "web_search_2*", "web_search_preview*"],
@@ -373,7 +412,10 @@ const TOOL: BodyShape = Tagged(&[
         Needs(
             &[Allow::CodeExecution],
             &Object(&[
-                ("container", OneOf(&[Text, Tagged(&[(&["auto"], Object(CONTAINER))])])),
+                (
+                    "container",
+                    OneOf(&[Text, Tagged(&[(&["auto"], Object(CONTAINER))])]),
+                ),
                 ("allowed_callers", ALLOWED_CALLERS),
             ]),
         ),
@@ -421,7 +463,10 @@ const CUSTOM: &[BodyMember] = &[
         "format",
         Tagged(&[
             (&["text"], Object(&[])),
-            (&["grammar"], Object(&[("syntax", Text), ("definition", Text)])),
+            (
+                &["grammar"],
+                Object(&[("syntax", Text), ("definition", Text)]),
+            ),
         ]),
     ),
     ("defer_loading", Flag),
@@ -429,12 +474,18 @@ const CUSTOM: &[BodyMember] = &[
     ("allowed_callers", ALLOWED_CALLERS),
 ];
 
-const ALLOWED_CALLERS: BodyShape = List(&Word(&["direct"], &[("programmatic", Allow::CodeExecution)]));
+const ALLOWED_CALLERS: BodyShape = List(&Word(
+    &["direct"],
+    &[("programmatic", Allow::CodeExecution)],
+));
 
 /// The place where a shell runs: the agent's own machine, or a container of the provider.
 const ENVIRONMENT: BodyShape = Tagged(&[
     (&["local"], Object(&[("skills", List(&LOCAL_SKILL))])),
-    (&["container_auto"], Needs(&[Allow::CodeExecution], &Object(CONTAINER))),
+    (
+        &["container_auto"],
+        Needs(&[Allow::CodeExecution], &Object(CONTAINER)),
+    ),
     (
         &["container_reference"],
         Needs(&[Allow::CodeExecution], &Object(&[("container_id", Text)])),

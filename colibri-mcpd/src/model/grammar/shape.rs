@@ -70,12 +70,17 @@ impl BodyShape {
     /// The kind of its values, and what that is called, where it has one.
     fn kind(self) -> (ValueKind, &'static str) {
         match self {
-            BodyShape::Number | BodyShape::Maximum | BodyShape::Copies => (ValueKind::Number, "a number"),
-            BodyShape::Flag | BodyShape::Stream | BodyShape::Store => (ValueKind::Bool, "true or false"),
-            BodyShape::List(_) => (ValueKind::Array, "a list"),
-            BodyShape::Object(_) | BodyShape::Tagged(_) | BodyShape::Map(_) | BodyShape::StreamOptions(_) => {
-                (ValueKind::Object, "an object")
+            BodyShape::Number | BodyShape::Maximum | BodyShape::Copies => {
+                (ValueKind::Number, "a number")
             }
+            BodyShape::Flag | BodyShape::Stream | BodyShape::Store => {
+                (ValueKind::Bool, "true or false")
+            }
+            BodyShape::List(_) => (ValueKind::Array, "a list"),
+            BodyShape::Object(_)
+            | BodyShape::Tagged(_)
+            | BodyShape::Map(_)
+            | BodyShape::StreamOptions(_) => (ValueKind::Object, "an object"),
             BodyShape::Must(shape) | BodyShape::Needs(_, shape) => shape.kind(),
             _ => (ValueKind::String, "text"),
         }

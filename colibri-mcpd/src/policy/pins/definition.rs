@@ -146,12 +146,18 @@ fn lines(text: &str) -> Vec<(String, String)> {
         return Vec::new();
     }
     if text.len() > MAX_DEFINITION {
-        let what = format!("{} bytes, more than can be shown; it cannot be accepted", text.len());
+        let what = format!(
+            "{} bytes, more than can be shown; it cannot be accepted",
+            text.len()
+        );
         return vec![(String::new(), what)];
     }
     let (mut lines, mut room) = (Vec::new(), MAX_LINES);
     match Json::parse(text.as_bytes()) {
-        Ok(json) if json_depth(text.as_bytes()) <= MAX_DEPTH && flatten(&mut lines, &mut room, json, "").is_some() => {
+        Ok(json)
+            if json_depth(text.as_bytes()) <= MAX_DEPTH
+                && flatten(&mut lines, &mut room, json, "").is_some() =>
+        {
             lines
         }
         _ => vec![(String::new(), visible(text).into_owned())],
@@ -159,7 +165,12 @@ fn lines(text: &str) -> Vec<(String, String)> {
 }
 
 /// `None`: there is not so much room.
-fn flatten(lines: &mut Vec<(String, String)>, room: &mut usize, json: Json<'_>, path: &str) -> Option<()> {
+fn flatten(
+    lines: &mut Vec<(String, String)>,
+    room: &mut usize,
+    json: Json<'_>,
+    path: &str,
+) -> Option<()> {
     let before = lines.len();
     *room = room.checked_sub(path.len())?;
     for (index, element) in json.elements().enumerate() {
@@ -171,7 +182,11 @@ fn flatten(lines: &mut Vec<(String, String)>, room: &mut usize, json: Json<'_>, 
         let times = seen.entry(key.clone()).or_default();
         *times += 1;
         // Which of two equal keys comes last matters to who reads only one.
-        let again = if *times > 1 { format!("#{times}") } else { String::new() };
+        let again = if *times > 1 {
+            format!("#{times}")
+        } else {
+            String::new()
+        };
         flatten(lines, room, member.value, &format!("{path}/{key}{again}"))?;
     }
     if lines.len() == before {
@@ -193,11 +208,15 @@ fn shown_key(key: Json<'_>) -> String {
     let Some(plain) = key.as_str() else {
         return visible(key.text()).into_owned();
     };
-    let of_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'-');
+    let of_word =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'-');
     if plain.bytes().all(of_word) && !plain.bytes().all(|b| b.is_ascii_digit()) {
         return plain.into_owned();
     }
-    format!("\"{}\"", visible(&plain.replace('\\', "\\\\").replace('"', "\\\"")))
+    format!(
+        "\"{}\"",
+        visible(&plain.replace('\\', "\\\\").replace('"', "\\\""))
+    )
 }
 
 /// The places at which the two differ.

@@ -57,7 +57,9 @@ pub enum PinError {
         error: std::io::Error,
     },
     /// Nothing is waiting under that name.
-    #[error("{what} of server {server} is not waiting to be accepted; colibri-mcp pin list --waiting shows what is")]
+    #[error(
+        "{what} of server {server} is not waiting to be accepted; colibri-mcp pin list --waiting shows what is"
+    )]
     NotWaiting {
         /// The server's id.
         server: String,

@@ -67,7 +67,13 @@ impl PinCheck {
     /// The number of tools that are not as approved, and of all other items.
     pub(crate) fn blocked_counts(&self) -> (u64, u64) {
         let count = |feature| self.blocked(feature).count() as u64;
-        let others = [Feature::Prompt, Feature::Resource, Feature::Template, Feature::Skill].map(count);
+        let others = [
+            Feature::Prompt,
+            Feature::Resource,
+            Feature::Template,
+            Feature::Skill,
+        ]
+        .map(count);
         (count(Feature::Tool), others.iter().sum())
     }
 }
@@ -112,21 +118,28 @@ impl PinStatus {
                 let mut named: Vec<&str> = members
                     .iter()
                     .map(|member| match member.strip_prefix('/') {
-                        Some(place) => known(place.split('/').next().unwrap_or_default()).unwrap_or("other places"),
+                        Some(place) => known(place.split('/').next().unwrap_or_default())
+                            .unwrap_or("other places"),
                         None => member,
                     })
                     .collect();
                 named.sort_unstable();
                 named.dedup();
                 let named = named.join(", ");
-                Some(format!("it is not the one that was approved; it differs in {named}"))
+                Some(format!(
+                    "it is not the one that was approved; it differs in {named}"
+                ))
             }
         }
     }
 
     /// The answer to who asks for something whose definition stands so; `None` if it is approved.
     pub fn failure(&self, server: &str, feature: Feature, name: &str) -> Option<Failure> {
-        let why = format!("this {}'s definition is blocked: {}", feature.noun(), self.reason()?);
+        let why = format!(
+            "this {}'s definition is blocked: {}",
+            feature.noun(),
+            self.reason()?
+        );
         let failure = Failure::new(Code::PinChanged, why)
             .of_server(server)
             .by_rule(format!("pin:{server}/{}", brief(name, 100)))

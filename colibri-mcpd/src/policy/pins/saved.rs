@@ -99,7 +99,10 @@ impl ServerPins {
 
     /// Every pin, and what of.
     pub(super) fn all(&self) -> impl Iterator<Item = (Subject, &SavedPin)> {
-        let instructions = self.instructions.iter().map(|pin| (Subject::Instructions, pin));
+        let instructions = self
+            .instructions
+            .iter()
+            .map(|pin| (Subject::Instructions, pin));
         instructions.chain(Feature::ALL.into_iter().flat_map(|feature| {
             let pins = self.of(feature).iter();
             pins.map(move |(name, pin)| (subject(feature, name), pin))
@@ -141,7 +144,8 @@ pub(super) fn load(path: &Path) -> Result<Option<PinFile>, PinError> {
     if bytes.len() > MAX_FILE {
         return Err(content("it is larger than 64 MiB".to_owned()));
     }
-    let file: PinFile = serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
+    let file: PinFile =
+        serde_json::from_slice(&bytes).map_err(|error| content(error.to_string()))?;
     for (server, pins) in &file.servers {
         for (_, pin) in pins.all() {
             if sha256_hex(&pin.text) != pin.sha256 {
@@ -163,7 +167,9 @@ pub(super) fn save(path: &Path, pins: &PinFile) -> Result<(), PinError> {
     let text = serde_json::to_vec_pretty(pins).map_err(|error| failed(error.into()))?;
     if text.len() > MAX_FILE {
         // It could not be read again.
-        return Err(failed(std::io::Error::other("it would be larger than 64 MiB")));
+        return Err(failed(std::io::Error::other(
+            "it would be larger than 64 MiB",
+        )));
     }
     file::replace(path, &text).map_err(failed)
 }

@@ -206,13 +206,18 @@ impl<'v> Graph<'v> {
             let mut here = vec![0_u64; self.nodes.len()];
             for &index in &order {
                 let node = &self.nodes[index];
-                let sum = |list: &[usize], of: &[u64]| list.iter().fold(0, |sum: u64, n| sum.saturating_add(of[*n]));
-                let most = |list: &[usize]| list.iter().map(|n| above[*n]).max().unwrap_or_default();
+                let sum = |list: &[usize], of: &[u64]| {
+                    list.iter()
+                        .fold(0, |sum: u64, n| sum.saturating_add(of[*n]))
+                };
+                let most =
+                    |list: &[usize]| list.iter().map(|n| above[*n]).max().unwrap_or_default();
                 let same = sum(&node.same, &here);
                 let own = if level == 0 {
                     node.weight
                 } else {
-                    let members = most(&node.member_one).saturating_add(sum(&node.member_all, &above));
+                    let members =
+                        most(&node.member_one).saturating_add(sum(&node.member_all, &above));
                     let items = most(&node.item_one).saturating_add(sum(&node.item_all, &above));
                     members.max(items)
                 };
@@ -265,7 +270,11 @@ impl<'v> Graph<'v> {
                     }
                     None => {
                         marks[index] = VisitMark::Done;
-                        chains[index] = same.iter().map(|inner| chains[*inner] + 1).max().unwrap_or_default();
+                        chains[index] = same
+                            .iter()
+                            .map(|inner| chains[*inner] + 1)
+                            .max()
+                            .unwrap_or_default();
                         order.push(index);
                     }
                 }

@@ -27,8 +27,8 @@ use super::strict_json::{Exact, shown_pointer};
 use cost::Graph;
 pub use limits::SchemaError;
 use limits::{
-    BUDGET, COMPILE_STACK, MAX_BYTES, MAX_LEVELS, MAX_NESTED, MAX_PATTERN, MAX_PATTERNS, MAX_SHOWN, MAX_UNQUOTED,
-    PATTERN_SIZE, refuse,
+    BUDGET, COMPILE_STACK, MAX_BYTES, MAX_LEVELS, MAX_NESTED, MAX_PATTERN, MAX_PATTERNS, MAX_SHOWN,
+    MAX_UNQUOTED, PATTERN_SIZE, refuse,
 };
 use simple::SimpleSchema;
 
@@ -73,9 +73,12 @@ impl Schema {
         if raw.len() > MAX_BYTES {
             return refuse(format!("the schema is longer than {MAX_BYTES} bytes"));
         }
-        let exact = Exact::read(raw).map_err(|inexact| SchemaError(format!("the schema has {inexact}")))?;
+        let exact =
+            Exact::read(raw).map_err(|inexact| SchemaError(format!("the schema has {inexact}")))?;
         if exact.levels.len() > MAX_LEVELS {
-            return refuse(format!("the schema is nested deeper than {MAX_LEVELS} levels"));
+            return refuse(format!(
+                "the schema is nested deeper than {MAX_LEVELS} levels"
+            ));
         }
         Schema::build(exact.value)
     }
@@ -86,7 +89,8 @@ impl Schema {
         let graph = Graph::of(&value)?;
         let (work, chain) = graph.work()?;
         let (unique, alternatives) = (graph.unique, graph.alternatives);
-        let simple = SimpleSchema::of(&value).filter(|_| chain.saturating_mul(SimpleSchema::MAX_DEPTH) <= MAX_NESTED);
+        let simple = SimpleSchema::of(&value)
+            .filter(|_| chain.saturating_mul(SimpleSchema::MAX_DEPTH) <= MAX_NESTED);
         // Compiling recurses along the references, and a worker's stack is small.
         let compile = move || {
             jsonschema::options()
@@ -99,7 +103,12 @@ impl Schema {
                         .dfa_size_limit(PATTERN_SIZE),
                 )
                 .build(&value)
-                .map_err(|error| SchemaError(format!("not a schema that can be applied: {}", told(&error))))
+                .map_err(|error| {
+                    SchemaError(format!(
+                        "not a schema that can be applied: {}",
+                        told(&error)
+                    ))
+                })
         };
         let thread = std::thread::Builder::new()
             .name("schema".to_owned())
@@ -142,7 +151,9 @@ impl Schema {
     /// True if arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them.
     /// `false` says nothing.
     pub(super) fn surely_fits(&self, arguments: &[u8]) -> bool {
-        let Some(simple) = &self.simple else { return false };
+        let Some(simple) = &self.simple else {
+            return false;
+        };
         // Each value, key and 16 bytes of text takes a byte at least.
         let work = self.work.iter().max().copied().unwrap_or_default();
         work.saturating_mul(arguments.len() as u64) <= BUDGET && simple.surely_fits(arguments)
@@ -180,7 +191,10 @@ impl Schema {
 
 /// The number of units in arguments, on all levels.
 fn units(arguments: &Exact) -> u64 {
-    arguments.levels.iter().fold(0, |sum: u64, n| sum.saturating_add(*n))
+    arguments
+        .levels
+        .iter()
+        .fold(0, |sum: u64, n| sum.saturating_add(*n))
 }
 
 /// The place and the reason, without the value, in bounds, with nothing that moves a cursor.
@@ -211,7 +225,9 @@ fn dialect(schema: &Value) -> Result<Draft, SchemaError> {
 /// Looks through the whole text, reachable or not, for what would make a name mean something else than it says.
 fn scan(value: &Value, top: bool, patterns: &mut usize) -> Result<(), SchemaError> {
     match value {
-        Value::Array(items) => items.iter().try_for_each(|item| scan(item, false, patterns)),
+        Value::Array(items) => items
+            .iter()
+            .try_for_each(|item| scan(item, false, patterns)),
         Value::Object(map) => {
             for (key, value) in map {
                 match key.as_str() {
@@ -219,9 +235,13 @@ fn scan(value: &Value, top: bool, patterns: &mut usize) -> Result<(), SchemaErro
                         return refuse(format!("{key} is not supported"));
                     }
                     "$id" | "id" if !top && value.is_string() => {
-                        return refuse("a part of the schema has an $id of its own, which is not supported");
+                        return refuse(
+                            "a part of the schema has an $id of its own, which is not supported",
+                        );
                     }
-                    "pattern" if value.is_string() => count_pattern(value.as_str().unwrap_or_default(), patterns)?,
+                    "pattern" if value.is_string() => {
+                        count_pattern(value.as_str().unwrap_or_default(), patterns)?
+                    }
                     "patternProperties" => {
                         for pattern in value.as_object().into_iter().flat_map(Map::keys) {
                             count_pattern(pattern, patterns)?;
@@ -250,7 +270,9 @@ fn count_pattern(pattern: &str, patterns: &mut usize) -> Result<(), SchemaError>
 /// Refuses keywords that nothing applies, so that a typing error in a contract cannot make it say less than was meant.
 pub(super) fn every_keyword_applies(schema: &Value) -> Result<(), SchemaError> {
     match Graph::of(schema)?.unknown {
-        Some(keyword) => refuse(format!("\"{keyword}\" is not a keyword that is checked here")),
+        Some(keyword) => refuse(format!(
+            "\"{keyword}\" is not a keyword that is checked here"
+        )),
         None => Ok(()),
     }
 }
@@ -288,7 +310,10 @@ mod tests {
             "properties":{"title":{"type":"string","maxLength":5},"n":{"type":"integer"},"l":{"items":{"enum":["a","b"]}},
             "p":{"pattern":"^a+$"}}}),
         );
-        assert_eq!(fit(&schema, r#"{"title":"abc","n":3,"l":["a"]}"#), Fit::Fits);
+        assert_eq!(
+            fit(&schema, r#"{"title":"abc","n":3,"l":["a"]}"#),
+            Fit::Fits
+        );
         assert!(unfit(&schema, "{}").contains("\"title\" is a required property"));
         assert!(unfit(&schema, r#"{"title":"x","l":["a","c"]}"#).starts_with("/l/1: "));
         let secret = format!(r#"{{"title":"hunter2{}"}}"#, "x".repeat(10_000));
@@ -320,8 +345,9 @@ mod tests {
 
     #[test]
     fn references_stay_inside() {
-        let inside =
-            schema(json!({"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"},"b":{"$ref":"#"}}}));
+        let inside = schema(
+            json!({"$defs":{"s":{"type":"string"}},"properties":{"a":{"$ref":"#/$defs/s"},"b":{"$ref":"#"}}}),
+        );
         assert_eq!(fit(&inside, r#"{"a":"x","b":{"a":"y"}}"#), Fit::Fits);
         assert!(unfit(&inside, r#"{"b":{"b":{"a":1}}}"#).starts_with("/b/b/a"));
         for reference in [
@@ -335,7 +361,8 @@ mod tests {
             "//host/x#/a",
         ] {
             assert!(
-                refused(json!({"$defs":{"s":{}},"properties":{"a":{"$ref":reference}}})).contains("$ref"),
+                refused(json!({"$defs":{"s":{}},"properties":{"a":{"$ref":reference}}}))
+                    .contains("$ref"),
                 "{reference}"
             );
         }
@@ -360,7 +387,10 @@ mod tests {
     fn doubling(n: usize, link: impl Fn(Value) -> Value) -> Value {
         let mut defs = Map::new();
         for i in 0..n {
-            defs.insert(format!("d{i}"), link(json!({"$ref":format!("#/$defs/d{}", i + 1)})));
+            defs.insert(
+                format!("d{i}"),
+                link(json!({"$ref":format!("#/$defs/d{}", i + 1)})),
+            );
         }
         defs.insert(format!("d{n}"), json!({"type":"string"}));
         json!({"$defs":defs,"properties":{"a":{"$ref":"#/$defs/d0"}}})
@@ -393,19 +423,26 @@ mod tests {
             json!({"$defs":{"n":{"type":"object","properties":{"v":{"type":"integer"},"c":{"type":"array","items":{"$ref":"#/$defs/n"}}}}},
             "$ref":"#/$defs/n"}),
         );
-        let nested = format!("{}{{\"v\":\"x\"}}{}", "{\"v\":1,\"c\":[".repeat(20), "]}".repeat(20));
+        let nested = format!(
+            "{}{{\"v\":\"x\"}}{}",
+            "{\"v\":1,\"c\":[".repeat(20),
+            "]}".repeat(20)
+        );
         assert!(unfit(&tree, &nested).contains("/v"));
     }
 
     #[test]
     fn the_deepest_check_fits_the_stack() {
-        let chain =
-            schema(json!({"$defs":{"n":{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"}}}]}},"$ref":"#/$defs/n"}));
+        let chain = schema(
+            json!({"$defs":{"n":{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"}}}]}},"$ref":"#/$defs/n"}),
+        );
         let four = schema(
             json!({"$defs":{"n":{"allOf":[{"allOf":[{"properties":{"a":{"$ref":"#/$defs/n"},"b":{"type":"null"}}}]}]}},
             "$ref":"#/$defs/n"}),
         );
-        let nested = |levels: usize, last: &str| format!("{}{last}{}", "{\"a\":".repeat(levels), "}".repeat(levels));
+        let nested = |levels: usize, last: &str| {
+            format!("{}{last}{}", "{\"a\":".repeat(levels), "}".repeat(levels))
+        };
         assert_eq!(fit(&chain, &nested(128, "1")), Fit::Fits);
         assert_eq!(fit(&four, &nested(128, "1")), Fit::TooCostly);
         assert!(unfit(&four, &nested(126, "{\"b\":1}")).starts_with("/a/a/"));
@@ -420,18 +457,21 @@ mod tests {
 
     #[test]
     fn a_missing_argument_is_named_beside_a_large_one() {
-        let schema = schema(json!({"required":["path"],"properties":{"content":{"type":"string"}}}));
+        let schema =
+            schema(json!({"required":["path"],"properties":{"content":{"type":"string"}}}));
         let large = json!({"content":"x".repeat(1 << 20)}).to_string();
         assert!(unfit(&schema, &large).contains("\"path\" is a required property"));
     }
 
     #[test]
     fn unevaluated_nested_branches_are_within_the_bound() {
-        let mut branch = json!({"properties":{"x":{"type":"string"}},"unevaluatedProperties":false});
+        let mut branch =
+            json!({"properties":{"x":{"type":"string"}},"unevaluatedProperties":false});
         for _ in 0..18 {
             branch = json!({"anyOf":[branch.clone()],"unevaluatedProperties":false});
         }
-        let small = schema(json!({"properties":{"a":{"type":"integer"}},"unevaluatedProperties":false}));
+        let small =
+            schema(json!({"properties":{"a":{"type":"integer"}},"unevaluatedProperties":false}));
         assert_eq!(fit(&small, r#"{"a":1}"#), Fit::Fits);
         assert!(matches!(fit(&small, r#"{"b":1}"#), Fit::Unfit(_)));
         if let Ok(schema) = Schema::compile(branch.to_string().as_bytes()) {
@@ -451,7 +491,9 @@ mod tests {
             deep = json!({"not":deep});
         }
         assert!(refused(deep).contains("levels"));
-        let patterns: Vec<Value> = (0..=MAX_PATTERNS).map(|n| json!({"pattern":format!("{n}")})).collect();
+        let patterns: Vec<Value> = (0..=MAX_PATTERNS)
+            .map(|n| json!({"pattern":format!("{n}")}))
+            .collect();
         assert!(refused(json!({"anyOf":patterns})).contains("regular expressions"));
         assert!(Schema::compile(br#"{"type":"object","type":"string"}"#).is_err());
         assert!(Schema::compile(b"true").is_err() && Schema::compile(b"").is_err());
@@ -489,7 +531,8 @@ mod tests {
         let states = schema(json!({"properties":{"a":{"pattern":"(x+x+)+y|[ab]*a[ab]{200}$"}}}));
         let text = format!(r#"{{"a":"{}"}}"#, "ab".repeat(500_000));
         assert_eq!(fit(&states, &text), Fit::TooCostly);
-        let plain = schema(json!({"properties":{"a":{"pattern":"^feature/[A-Za-z0-9._/-]{1,100}$"}}}));
+        let plain =
+            schema(json!({"properties":{"a":{"pattern":"^feature/[A-Za-z0-9._/-]{1,100}$"}}}));
         assert_eq!(fit(&plain, r#"{"a":"feature/x"}"#), Fit::Fits);
     }
 

@@ -36,11 +36,16 @@ pub(super) fn fits_unquoted(validator: &Validator, arguments: &Value) -> bool {
 /// Collects where the schema wants a value of another type, or one of a list, in every alternative.
 fn collect_places(error: &ValidationError<'_>, places: &mut BTreeSet<String>) {
     match error.kind() {
-        ValidationErrorKind::Type { .. } | ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. } => {
+        ValidationErrorKind::Type { .. }
+        | ValidationErrorKind::Enum { .. }
+        | ValidationErrorKind::Constant { .. } => {
             places.insert(error.instance_path().as_str().to_owned());
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            context.iter().flatten().for_each(|error| collect_places(error, places));
+            context
+                .iter()
+                .flatten()
+                .for_each(|error| collect_places(error, places));
         }
         _ => {}
     }
@@ -55,7 +60,10 @@ fn spelled_value(text: &str) -> Option<Value> {
         "true" => return Some(Value::Bool(true)),
         "false" => return Some(Value::Bool(false)),
         _ if text.contains('.') => {
-            let number = text.parse::<f64>().ok().filter(|number| number.is_finite())?;
+            let number = text
+                .parse::<f64>()
+                .ok()
+                .filter(|number| number.is_finite())?;
             (number.to_string() == text).then(|| Value::from(number))
         }
         _ if text.starts_with('-') => text.parse::<i64>().ok().map(Value::from),

@@ -84,11 +84,14 @@ struct NumberBounds<T> {
 
 impl<T: PartialOrd> NumberBounds<T> {
     fn hold(&self, value: &T) -> bool {
-        self.least.as_ref().is_none_or(|least| value >= least) && self.most.as_ref().is_none_or(|most| value <= most)
+        self.least.as_ref().is_none_or(|least| value >= least)
+            && self.most.as_ref().is_none_or(|most| value <= most)
     }
 }
 
-const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "array", "object"];
+const TYPES: [&str; 7] = [
+    "null", "boolean", "integer", "number", "string", "array", "object",
+];
 const NULL: u8 = 1;
 const BOOLEAN: u8 = 1 << 1;
 const INTEGER: u8 = 1 << 2;
@@ -120,7 +123,9 @@ impl SimpleSchema {
             return false;
         };
         let mut reader = JsonReader::new(text, SimpleSchema::MAX_DEPTH, "");
-        reader.kind() == Ok(ValueKind::Object) && self.0.fits(&mut reader).is_some() && reader.end().is_ok()
+        reader.kind() == Ok(ValueKind::Object)
+            && self.0.fits(&mut reader).is_some()
+            && reader.end().is_ok()
     }
 }
 
@@ -144,7 +149,13 @@ impl Part {
                 "minItems" => part.count.least = Some(whole(value)?),
                 "maxItems" => part.count.most = Some(whole(value)?),
                 "items" => part.elements = Some(Box::new(Part::of(value)?)),
-                "anyOf" => part.any_of = value.as_array()?.iter().map(Part::of).collect::<Option<_>>()?,
+                "anyOf" => {
+                    part.any_of = value
+                        .as_array()?
+                        .iter()
+                        .map(Part::of)
+                        .collect::<Option<_>>()?
+                }
                 "properties" | "required" | "additionalProperties" => {}
                 annotation if ANNOTATIONS.contains(&annotation) => {}
                 _ => return None,
@@ -171,7 +182,11 @@ impl Part {
         let fits = match kind {
             ValueKind::Null => is_allowed(NULL) && reader.null().is_ok(),
             ValueKind::Bool => is_allowed(BOOLEAN) && reader.boolean().is_ok(),
-            ValueKind::Number => self.fits_number(reader.number().ok()?, is_allowed(INTEGER), is_allowed(NUMBER)),
+            ValueKind::Number => self.fits_number(
+                reader.number().ok()?,
+                is_allowed(INTEGER),
+                is_allowed(NUMBER),
+            ),
             ValueKind::String => is_allowed(STRING) && self.fits_string(reader)?,
             ValueKind::Array => {
                 let elements = self.elements.as_deref().unwrap_or(&ANY);
@@ -199,7 +214,10 @@ impl Part {
             return Some(self.length.hold(&reader.characters().ok()?));
         };
         let text = reader.string().ok()?;
-        Some(choices.iter().any(|choice| **choice == *text) && self.length.hold(&text.chars().count()))
+        Some(
+            choices.iter().any(|choice| **choice == *text)
+                && self.length.hold(&text.chars().count()),
+        )
     }
 
     fn fits_number(&self, literal: &str, may_be_integer: bool, may_be_any: bool) -> bool {
@@ -211,8 +229,12 @@ impl Part {
             return (may_be_integer || may_be_any) && self.range.hold(&integer);
         }
         // With a point: never an integer where only zeros follow, for the dialects differ in that.
-        let fraction = digits.split_once('.').map(|(_, fraction)| fraction).unwrap_or_default();
-        let is_plain = fraction.bytes().all(|byte| byte.is_ascii_digit()) && fraction.bytes().any(|byte| byte != b'0');
+        let fraction = digits
+            .split_once('.')
+            .map(|(_, fraction)| fraction)
+            .unwrap_or_default();
+        let is_plain = fraction.bytes().all(|byte| byte.is_ascii_digit())
+            && fraction.bytes().any(|byte| byte != b'0');
         is_plain && may_be_any && self.range.least.is_none() && self.range.most.is_none()
     }
 }
@@ -320,7 +342,10 @@ fn types(value: &Value) -> Option<u8> {
 }
 
 fn choices(values: &[Value]) -> Option<Vec<Box<str>>> {
-    values.iter().map(|value| value.as_str().map(Box::from)).collect()
+    values
+        .iter()
+        .map(|value| value.as_str().map(Box::from))
+        .collect()
 }
 
 fn whole(value: &Value) -> Option<usize> {
@@ -401,7 +426,10 @@ mod tests {
             json!({ "minProperties": 1 }),
             json!({ "oneOf": [{}] }),
         ] {
-            assert!(Schema::build(schema.clone()).unwrap().simple.is_none(), "{schema}");
+            assert!(
+                Schema::build(schema.clone()).unwrap().simple.is_none(),
+                "{schema}"
+            );
         }
     }
 
@@ -416,25 +444,33 @@ mod tests {
             &schema,
             &format!("{{\"a\":{}1{}}}", "[".repeat(16), "]".repeat(16))
         ));
-        assert!(!surely(&schema, &format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_LENGTH))));
+        assert!(!surely(
+            &schema,
+            &format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_LENGTH))
+        ));
     }
 
     fn schemas() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
             Just(json!({})),
             Just(json!(true)),
-            prop::sample::subsequence(TYPES.to_vec(), 1..3).prop_map(|types| json!({ "type": types })),
-            (0..3_u64, 0..4_u64).prop_map(|(a, b)| json!({ "type": "string", "minLength": a, "maxLength": b })),
-            (-3..3_i64, 0..4_i64).prop_map(|(a, b)| json!({ "type": "integer", "minimum": a, "maximum": b })),
+            prop::sample::subsequence(TYPES.to_vec(), 1..3)
+                .prop_map(|types| json!({ "type": types })),
+            (0..3_u64, 0..4_u64)
+                .prop_map(|(a, b)| json!({ "type": "string", "minLength": a, "maxLength": b })),
+            (-3..3_i64, 0..4_i64)
+                .prop_map(|(a, b)| json!({ "type": "integer", "minimum": a, "maximum": b })),
             (-3..3_i64).prop_map(|a| json!({ "minimum": a })),
             Just(json!({ "enum": ["a", "é", ""] })),
             Just(json!({ "const": "a", "type": ["string", "null"] })),
         ];
         leaf.prop_recursive(3, 16, 3, |inner| {
             prop_oneof![
-                (inner.clone(), 0..3_u64, 0..4_u64)
-                    .prop_map(|(items, a, b)| json!({ "items": items, "minItems": a, "maxItems": b })),
-                prop::collection::vec(inner.clone(), 1..3).prop_map(|parts| json!({ "anyOf": parts })),
+                (inner.clone(), 0..3_u64, 0..4_u64).prop_map(
+                    |(items, a, b)| json!({ "items": items, "minItems": a, "maxItems": b })
+                ),
+                prop::collection::vec(inner.clone(), 1..3)
+                    .prop_map(|parts| json!({ "anyOf": parts })),
                 object(inner.boxed()),
             ]
         })
@@ -483,9 +519,13 @@ mod tests {
         leaf.prop_recursive(3, 24, 4, |inner| {
             let key = prop::sample::select(vec!["\"a\"", "\"b\"", "\"c\"", "\"d\"", "\"\\u0061\""]);
             prop_oneof![
-                prop::collection::vec(inner.clone(), 0..4).prop_map(|items| format!("[{}]", items.join(","))),
+                prop::collection::vec(inner.clone(), 0..4)
+                    .prop_map(|items| format!("[{}]", items.join(","))),
                 prop::collection::vec((key, inner), 0..4).prop_map(|members| {
-                    let members: Vec<_> = members.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+                    let members: Vec<_> = members
+                        .iter()
+                        .map(|(key, value)| format!("{key}: {value}"))
+                        .collect();
                     format!("{{{}}}", members.join(" ,"))
                 }),
             ]

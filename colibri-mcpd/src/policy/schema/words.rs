@@ -12,9 +12,14 @@ const MAX_DEPTH: usize = 3;
 /// Says why a value does not fit, without the value. Neither bounded nor escaped.
 pub(super) fn reason(error: &ValidationError<'_>) -> String {
     match error.kind() {
-        ValidationErrorKind::Not { schema } => format!("the value must not be {}", description(schema, MAX_DEPTH)),
+        ValidationErrorKind::Not { schema } => {
+            format!("the value must not be {}", description(schema, MAX_DEPTH))
+        }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            let reasons = context.iter().filter_map(|errors| errors.first()).map(reason);
+            let reasons = context
+                .iter()
+                .filter_map(|errors| errors.first())
+                .map(reason);
             format!("no alternative fits: {}", joined(reasons, "; "))
         }
         _ => error.masked_with("the value").to_string(),
@@ -33,7 +38,12 @@ fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {
 /// The values that fit a schema, as the words that follow "the value is".
 fn description(schema: &Value, depth: usize) -> String {
     let Some(keywords) = schema.as_object().filter(|keywords| !keywords.is_empty()) else {
-        return if schema == false { "of any kind at all" } else { "there" }.to_owned();
+        return if schema == false {
+            "of any kind at all"
+        } else {
+            "there"
+        }
+        .to_owned();
     };
     if depth == 0 {
         return "as the schema says".to_owned();
@@ -41,23 +51,39 @@ fn description(schema: &Value, depth: usize) -> String {
     let parts = keywords.iter().map(|(keyword, wanted)| {
         let all = |between: &str| {
             let schemas = wanted.as_array().into_iter().flatten();
-            joined(schemas.map(|schema| description(schema, depth - 1)), between)
+            joined(
+                schemas.map(|schema| description(schema, depth - 1)),
+                between,
+            )
         };
         match (keyword.as_str(), wanted) {
             ("type", Value::Array(types)) => joined(types.iter().map(plain), " or "),
             ("type", kind) => format!("of type {}", plain(kind)),
             ("const", value) => value.to_string(),
-            ("enum", Value::Array(values)) => format!("one of {}", joined(values.iter().map(Value::to_string), ", ")),
+            ("enum", Value::Array(values)) => format!(
+                "one of {}",
+                joined(values.iter().map(Value::to_string), ", ")
+            ),
             ("pattern", pattern) => format!("text that matches {}", plain(pattern)),
             ("not", schema) => format!("other than {}", description(schema, depth - 1)),
             ("anyOf" | "oneOf", _) => all(", or "),
             ("allOf", _) => all(", and "),
-            ("required", Value::Array(names)) => format!("with {}", joined(names.iter().map(plain), ", ")),
-            ("properties", Value::Object(members)) => {
-                let each = |(name, schema): (&String, &Value)| format!("{name} is {}", description(schema, depth - 1));
-                format!("an object where {}", joined(members.iter().map(each), " and "))
+            ("required", Value::Array(names)) => {
+                format!("with {}", joined(names.iter().map(plain), ", "))
             }
-            ("items" | "contains", schema) => format!("a list whose elements are {}", description(schema, depth - 1)),
+            ("properties", Value::Object(members)) => {
+                let each = |(name, schema): (&String, &Value)| {
+                    format!("{name} is {}", description(schema, depth - 1))
+                };
+                format!(
+                    "an object where {}",
+                    joined(members.iter().map(each), " and ")
+                )
+            }
+            ("items" | "contains", schema) => format!(
+                "a list whose elements are {}",
+                description(schema, depth - 1)
+            ),
             (keyword, Value::Number(limit)) => format!("{keyword} {limit}"),
             (keyword, _) => format!("as its {keyword} says"),
         }
@@ -67,7 +93,8 @@ fn description(schema: &Value, depth: usize) -> String {
 
 /// A word of a schema without quotes.
 fn plain(word: &Value) -> String {
-    word.as_str().map_or_else(|| word.to_string(), str::to_owned)
+    word.as_str()
+        .map_or_else(|| word.to_string(), str::to_owned)
 }
 
 #[cfg(test)]
@@ -115,7 +142,9 @@ mod tests {
 
     #[test]
     fn what_a_schema_says_is_bounded_and_escaped() {
-        let many: Vec<Value> = (0..200).map(|n| json!({ "const": format!("{n}\u{1b}[2J") })).collect();
+        let many: Vec<Value> = (0..200)
+            .map(|n| json!({ "const": format!("{n}\u{1b}[2J") }))
+            .collect();
         let text = said(
             json!({ "properties": { "a": { "not": { "not": { "anyOf": many } } } } }),
             json!({ "a": 1 }),
@@ -126,6 +155,9 @@ mod tests {
             deep = json!({ "properties": { "a": deep } });
         }
         let text = said(json!({ "not": deep }), json!({ "a": {} }));
-        assert!(text.contains("as the schema says") && text.len() < 400, "{text}");
+        assert!(
+            text.contains("as the schema says") && text.len() < 400,
+            "{text}"
+        );
     }
 }

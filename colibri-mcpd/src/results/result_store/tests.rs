@@ -32,7 +32,10 @@ fn json(offset: u64, most: u64) -> PieceRequest {
 }
 
 fn all(results: &Results, owner: &ResultOwner, handle: &str) -> String {
-    results.read(owner, handle, &json(0, u64::MAX)).unwrap().text
+    results
+        .read(owner, handle, &json(0, u64::MAX))
+        .unwrap()
+        .text
 }
 
 /// A text of about so many bytes, in characters of one to four.
@@ -51,14 +54,21 @@ fn text(random: &mut TestRng, length: usize) -> String {
     }
     let end = text::floor(&text, length);
     text.truncate(end);
-    if text.is_empty() { "x".to_owned() } else { text }
+    if text.is_empty() {
+        "x".to_owned()
+    } else {
+        text
+    }
 }
 
 /// Keeps random results of 1 byte to `most` and reads them to their end in random pieces.
 fn campaign(count: usize, most: usize) {
     let state = tempfile::tempdir().unwrap();
     let results = Results::open(state.path(), LIMITS).unwrap();
-    let mut runner = TestRunner::new_with_rng(Config::default(), TestRng::deterministic_rng(Default::default()));
+    let mut runner = TestRunner::new_with_rng(
+        Config::default(),
+        TestRng::deterministic_rng(Default::default()),
+    );
     let random = runner.rng();
     for number in 0..count {
         // As many small ones as large ones.
@@ -70,14 +80,25 @@ fn campaign(count: usize, most: usize) {
         };
         let whole = text(random, length);
         let owner = ResultOwner::person(random.random_range(1..=3));
-        let handle = results.keep(&owner, whole.as_bytes()).unwrap().handle.to_string();
+        let handle = results
+            .keep(&owner, whole.as_bytes())
+            .unwrap()
+            .handle
+            .to_string();
         let (mut read, mut next, mut pieces) = (String::with_capacity(length), Some(0), 0);
         while let Some(offset) = next {
             let share = length as u64 / random.random_range(1..=40) + 1;
             let piece = results
-                .read(&owner, &handle, &json(offset, random.random_range(1..=share)))
+                .read(
+                    &owner,
+                    &handle,
+                    &json(offset, random.random_range(1..=share)),
+                )
                 .unwrap();
-            assert!(!piece.text.is_empty(), "{number}: nothing at {offset} of {length}");
+            assert!(
+                !piece.text.is_empty(),
+                "{number}: nothing at {offset} of {length}"
+            );
             assert_eq!(
                 piece.next.unwrap_or(whole.len() as u64),
                 offset + piece.text.len() as u64
@@ -104,19 +125,34 @@ fn random_results_read_in_random_pieces_are_identical() {
 #[test]
 fn an_offset_within_a_character_is_the_characters_and_one_beyond_the_end_is_told() {
     let state = tempfile::tempdir().unwrap();
-    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), ResultOwner::person(1));
-    let handle = results.keep(&owner, "a🐦é".as_bytes()).unwrap().handle.to_string();
+    let (results, owner) = (
+        Results::open(state.path(), LIMITS).unwrap(),
+        ResultOwner::person(1),
+    );
+    let handle = results
+        .keep(&owner, "a🐦é".as_bytes())
+        .unwrap()
+        .handle
+        .to_string();
     let read = |offset, most| results.read(&owner, &handle, &json(offset, most)).unwrap();
     for offset in 1..=4 {
         let piece = read(offset, 1);
         assert_eq!((&*piece.text, piece.next), ("🐦", Some(5)), "{offset}");
     }
-    assert_eq!((read(0, 4).text, read(0, 4).next), ("a".to_owned(), Some(1)));
+    assert_eq!(
+        (read(0, 4).text, read(0, 4).next),
+        ("a".to_owned(), Some(1))
+    );
     assert_eq!((read(5, 9).text, read(5, 9).next), ("é".to_owned(), None));
     assert_eq!((read(7, 9).text, read(7, 9).next), (String::new(), None));
     let beyond = results.read(&owner, &handle, &json(8, 9)).unwrap_err();
-    assert_eq!(beyond.to_string(), "offset 8 is beyond the end: there are 7 bytes");
-    let far = results.read(&owner, &handle, &json(u64::MAX, u64::MAX)).unwrap_err();
+    assert_eq!(
+        beyond.to_string(),
+        "offset 8 is beyond the end: there are 7 bytes"
+    );
+    let far = results
+        .read(&owner, &handle, &json(u64::MAX, u64::MAX))
+        .unwrap_err();
     assert!(matches!(far, NotRead::Missing(_)));
 }
 
@@ -173,12 +209,27 @@ fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
         .unwrap()
         .handle
         .to_string();
-    let damaged = results.keep(&person, b"{\"a\":1}").unwrap().handle.to_string();
-    let short = results.keep(&person, b"{\"b\":1}").unwrap().handle.to_string();
-    let of_agent = results.keep(&agent, b"{\"c\":1}").unwrap().handle.to_string();
+    let damaged = results
+        .keep(&person, b"{\"a\":1}")
+        .unwrap()
+        .handle
+        .to_string();
+    let short = results
+        .keep(&person, b"{\"b\":1}")
+        .unwrap()
+        .handle
+        .to_string();
+    let of_agent = results
+        .keep(&agent, b"{\"c\":1}")
+        .unwrap()
+        .handle
+        .to_string();
     let directory = state.path().join("results");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    assert_eq!((mode(&directory), mode(&directory.join(&kept))), (0o700, 0o600));
+    assert_eq!(
+        (mode(&directory), mode(&directory.join(&kept))),
+        (0o700, 0o600)
+    );
     let change = |name: &str, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = fs::read(directory.join(name)).unwrap();
         change(&mut bytes);
@@ -202,7 +253,11 @@ fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
         fs::write(directory.join(name), content).unwrap();
     }
     fs::create_dir(directory.join("2123456789abcdef0123456789abcdef")).unwrap();
-    symlink("/etc/passwd", directory.join("3123456789abcdef0123456789abcdef")).unwrap();
+    symlink(
+        "/etc/passwd",
+        directory.join("3123456789abcdef0123456789abcdef"),
+    )
+    .unwrap();
     drop(results);
     let results = open();
     let mut names: Vec<_> = fs::read_dir(&directory)
@@ -236,7 +291,13 @@ fn smaller_limits_after_a_restart_leave_the_newest() {
     let mut handles = Vec::new();
     for after in 0..5 {
         let now = SystemTime::now() + Duration::from_secs(after);
-        handles.push(results.keep_at(&owner, b"{}", now).unwrap().handle.to_string());
+        handles.push(
+            results
+                .keep_at(&owner, b"{}", now)
+                .unwrap()
+                .handle
+                .to_string(),
+        );
     }
     drop(results);
     let limits = ResultLimits {
@@ -249,7 +310,10 @@ fn smaller_limits_after_a_restart_leave_the_newest() {
         .map(|handle| results.read(&owner, handle, &json(0, 9)).is_ok())
         .collect();
     assert_eq!(there, [false, false, false, true, true]);
-    assert_eq!(fs::read_dir(state.path().join("results")).unwrap().count(), 2);
+    assert_eq!(
+        fs::read_dir(state.path().join("results")).unwrap().count(),
+        2
+    );
 }
 
 #[test]
@@ -286,7 +350,9 @@ fn the_limits_hold_while_many_keep_at_once() {
     let on_disk = || -> u64 {
         let files = fs::read_dir(&directory).unwrap().flatten();
         // One may have gone since it was listed.
-        files.filter_map(|file| Some(file.metadata().ok()?.len())).sum()
+        files
+            .filter_map(|file| Some(file.metadata().ok()?.len()))
+            .sum()
     };
     std::thread::scope(|scope| {
         let (results, on_disk) = (&results, &on_disk);
@@ -305,7 +371,10 @@ fn the_limits_hold_while_many_keep_at_once() {
             let heads = 6 * 60 * 256;
             // What each of the six gives up is counted no more, and may be there for a moment still.
             let given_up = 6 * (300 << 10);
-            assert!(on_disk() <= limits.total + given_up + heads && results.index.lock().counted().0 <= limits.total);
+            assert!(
+                on_disk() <= limits.total + given_up + heads
+                    && results.index.lock().counted().0 <= limits.total
+            );
         }
     });
     let (bytes, count) = results.index.lock().counted();
@@ -324,7 +393,10 @@ fn where_nothing_can_be_written_nothing_is_left() {
     let owner = ResultOwner::person(1);
     let too_long = Results::open(
         tempfile::tempdir().unwrap().path(),
-        ResultLimits { per_user: 0, total: 9 },
+        ResultLimits {
+            per_user: 0,
+            total: 9,
+        },
     );
     assert!(matches!(
         too_long.unwrap().keep(&owner, b"{}"),
@@ -332,14 +404,20 @@ fn where_nothing_can_be_written_nothing_is_left() {
     ));
     fs::remove_dir(state.path().join("results")).unwrap();
     fs::write(state.path().join("results"), "no directory").unwrap();
-    assert!(matches!(results.keep(&owner, b"{}"), Err(NotStored::Disk(_))));
+    assert!(matches!(
+        results.keep(&owner, b"{}"),
+        Err(NotStored::Disk(_))
+    ));
     assert_eq!(results.index.lock().counted(), (0, 0));
 }
 
 #[test]
 fn a_pointer_and_a_pattern_read_16_mib() {
     let state = tempfile::tempdir().unwrap();
-    let (results, owner) = (Results::open(state.path(), LIMITS).unwrap(), ResultOwner::person(1));
+    let (results, owner) = (
+        Results::open(state.path(), LIMITS).unwrap(),
+        ResultOwner::person(1),
+    );
     let lines = "x".repeat(99) + "\\n";
     let whole = format!(
         r#"{{"content":[{{"type":"text","text":"{}needle\n"}}],"deep":{}1{},"last":[7]}}"#,
@@ -347,7 +425,11 @@ fn a_pointer_and_a_pattern_read_16_mib() {
         "[".repeat(100_000),
         "]".repeat(100_000),
     );
-    let handle = results.keep(&owner, whole.as_bytes()).unwrap().handle.to_string();
+    let handle = results
+        .keep(&owner, whole.as_bytes())
+        .unwrap()
+        .handle
+        .to_string();
     let read = |what, offset| {
         results
             .read(
@@ -364,9 +446,12 @@ fn a_pointer_and_a_pattern_read_16_mib() {
     };
     assert_eq!(read(PieceSelector::value("/last/0").unwrap(), 0).text, "7");
     assert_eq!(
-        read(PieceSelector::value(&format!("/deep{}", "/0".repeat(400))).unwrap(), 0)
-            .text
-            .len(),
+        read(
+            PieceSelector::value(&format!("/deep{}", "/0".repeat(400))).unwrap(),
+            0
+        )
+        .text
+        .len(),
         1000
     );
     let (mut offset, mut found) = (Some(0), String::new());

@@ -10,7 +10,9 @@ use tokio::time::Instant;
 use super::super::session::{ServerSession, SessionEvent};
 use crate::relay::record::ClientRequestRecord;
 use crate::relay::request_state::{ResumedCall, RetryPurpose};
-use crate::relay::{Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall};
+use crate::relay::{
+    Call, CallOutcome, ClientRequest, ClientResponse, NoResponse, PATIENCE, SuspendedCall,
+};
 use colibri_protocol::input::{self, InputRequired};
 use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method, Version};
 use colibri_wire::{Edits, Json};
@@ -38,13 +40,16 @@ impl ServerSession {
         call: Box<Call>,
         result: Json<'_>,
     ) -> Result<(), (Box<Call>, Failure)> {
-        let asked =
-            input::read_input_required(result).and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
+        let asked = input::read_input_required(result)
+            .and_then(|required| Ok((self.ask_legacy(&call, &required)?, required)));
         let (asked, required) = match asked {
             Ok(asked) => asked,
             Err(failure) => return Err((call, failure.of_server(&*self.spec.id))),
         };
-        let state = required.state.map(|state| state.text().to_owned()).unwrap_or_default();
+        let state = required
+            .state
+            .map(|state| state.text().to_owned())
+            .unwrap_or_default();
         let until = call.entered + self.spec.limits.total;
         let held = SuspendedCall::hold(self.spec.chain(), call);
         let session = self.clone();
@@ -59,7 +64,10 @@ impl ServerSession {
                 }
             };
             if !call.client.unsent(&call.id) {
-                return session.spec.chain().finish(vec![(call, CallOutcome::Cancelled)]);
+                return session
+                    .spec
+                    .chain()
+                    .finish(vec![(call, CallOutcome::Cancelled)]);
             }
             let rounds = call.resumes.as_ref().map_or(0, |resumed| resumed.rounds) + 1;
             call.resumes = Some(Box::new(ResumedCall {
@@ -180,7 +188,9 @@ impl ServerSession {
         drop(waiting);
         for question in questions.iter().filter(|question| !question.is_over) {
             // The call ends with a failure anyway.
-            let _ = question.record.ends(&self.spec.chain().recorder, "call over", None);
+            let _ = question
+                .record
+                .ends(&self.spec.chain().recorder, "call over", None);
         }
         outcome.map(|()| format!("{{{}}}", answers.join(",")))
     }
@@ -193,17 +203,28 @@ impl ServerSession {
     ) -> Result<String, Failure> {
         question.is_over = true;
         let method = question.ask.method();
-        let failed = |why: String| self.spec.failure(Code::AskFailed, format!("{method}: {why}"));
+        let failed = |why: String| {
+            self.spec
+                .failure(Code::AskFailed, format!("{method}: {why}"))
+        };
         let read = match &answer {
             Err(why) => Err((why.word(), failed(why.to_string()))),
             Ok(response) => match &response.outcome {
-                Err(_) => Err(("error", failed("the client answered with an error".to_owned()))),
+                Err(_) => Err((
+                    "error",
+                    failed("the client answered with an error".to_owned()),
+                )),
                 Ok(span) => match Json::part(&response.frame, span.clone()) {
-                    None => Err(("unreadable", failed("the client's answer holds no value".to_owned()))),
-                    Some(result) => match protocol::read_response(question.ask, result, Version::LATEST) {
-                        Ok((said, _)) => Ok((said.name(), result.text())),
-                        Err(why) => Err(("unreadable", failed(why))),
-                    },
+                    None => Err((
+                        "unreadable",
+                        failed("the client's answer holds no value".to_owned()),
+                    )),
+                    Some(result) => {
+                        match protocol::read_response(question.ask, result, Version::LATEST) {
+                            Ok((said, _)) => Ok((said.name(), result.text())),
+                            Err(why) => Err(("unreadable", failed(why))),
+                        }
+                    }
                 },
             },
         };
@@ -211,7 +232,9 @@ impl ServerSession {
             Ok((outcome, text)) => (*outcome, Some(text.as_bytes())),
             Err((outcome, _)) => (*outcome, None),
         };
-        question.record.ends(&self.spec.chain().recorder, outcome, bytes)?;
+        question
+            .record
+            .ends(&self.spec.chain().recorder, outcome, bytes)?;
         match read {
             Ok((_, text)) => Ok(format!("{}:{text}", question.key)),
             Err((_, failure)) => Err(failure),

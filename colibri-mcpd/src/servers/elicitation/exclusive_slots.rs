@@ -62,10 +62,16 @@ impl ExclusiveSlots {
         whose: SlotHolder,
     ) -> Option<ExclusiveSlot> {
         let mut taken = self.taken.lock();
-        let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| key.is_beside(first) && of.is_as(whose);
+        let is_as = |(key, (of, _)): &(&ProcessKey, &(SlotHolder, usize))| {
+            key.is_beside(first) && of.is_as(whose)
+        };
         let mut keys = (0..most).map(|number| first.beside(number));
         let mut free = || keys.find(|key| !taken.contains_key(key));
-        let key = taken.iter().find(is_as).map(|(key, _)| *key).or_else(&mut free)?;
+        let key = taken
+            .iter()
+            .find(is_as)
+            .map(|(key, _)| *key)
+            .or_else(&mut free)?;
         taken.entry(key).or_insert((whose, 0)).1 += 1;
         Some(ExclusiveSlot {
             key,
@@ -99,7 +105,10 @@ mod tests {
         let mut all: Vec<_> = (0..4).map(|_| take(FIRST).unwrap()).collect();
         let keys: Vec<_> = all.iter().map(|turn| turn.key).collect();
         assert_eq!(keys[0], FIRST);
-        assert!((0..4).all(|number| keys[number] == FIRST.beside(number)), "{keys:?}");
+        assert!(
+            (0..4).all(|number| keys[number] == FIRST.beside(number)),
+            "{keys:?}"
+        );
         assert!(keys.iter().all(|key| key.uid() == Some(1)));
         // Others have theirs.
         assert!(take(ProcessKey::Uid(2)).is_some());
@@ -111,7 +120,13 @@ mod tests {
         assert_eq!(take(FIRST).unwrap().key, FIRST);
         assert!(turns.taken.lock().is_empty());
         // Any number.
-        assert_eq!(turns.take(FIRST, usize::MAX, SlotHolder::Nobody).unwrap().key, FIRST);
+        assert_eq!(
+            turns
+                .take(FIRST, usize::MAX, SlotHolder::Nobody)
+                .unwrap()
+                .key,
+            FIRST
+        );
     }
 
     #[test]
@@ -135,10 +150,9 @@ mod tests {
                 ]
             })
             .collect();
-        assert!(
-            more.chunks(3)
-                .all(|three| three[0].key == first.key && three[1].key == second.key && three[2].key == nobodys.key)
-        );
+        assert!(more.chunks(3).all(|three| three[0].key == first.key
+            && three[1].key == second.key
+            && three[2].key == nobodys.key));
         assert!(take(SlotHolder::Client(3)).is_none() && take(SlotHolder::Call).is_none());
         drop(first);
         assert!(take(SlotHolder::Client(3)).is_none());

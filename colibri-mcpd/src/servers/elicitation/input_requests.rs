@@ -18,24 +18,38 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why the client does not get it.
-    pub(in crate::servers) fn asked_back(&self, call: &Call, result: Json<'_>) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn asked_back(
+        &self,
+        call: &Call,
+        result: Json<'_>,
+    ) -> Result<Edits, Failure> {
         let required = input::read_input_required(result)?;
         if !call.method.is_some_and(Method::may_ask_back) {
             let message = "the server asks back where a server must not (input_required)";
             return Err(self.spec.failure(Code::ServerAnswerInvalid, message));
         }
         let questions = self.questions(call, &required.requests)?;
-        let inner = required.state.map(|state| state.text()).unwrap_or_default().as_bytes();
+        let inner = required
+            .state
+            .map(|state| state.text())
+            .unwrap_or_default()
+            .as_bytes();
         let until = SystemTime::now() + request_state::TTL;
         let state = if call.confirmed {
             // What a person allowed is one call, and not one for each time that its retry is sent.
             let ticket = self.spec.chain().confirmed(call);
-            let ticket = ticket.map_err(|why| self.spec.failure(Code::LimitUser, why.to_string()))?;
+            let ticket =
+                ticket.map_err(|why| self.spec.failure(Code::LimitUser, why.to_string()))?;
+            self.spec.chain().seal(
+                RetryPurpose::Confirmed,
+                call,
+                &[&ticket, inner].concat(),
+                until,
+            )
+        } else {
             self.spec
                 .chain()
-                .seal(RetryPurpose::Confirmed, call, &[&ticket, inner].concat(), until)
-        } else {
-            self.spec.chain().seal(RetryPurpose::Server, call, inner, until)
+                .seal(RetryPurpose::Server, call, inner, until)
         };
         let mut edits = input::wrapped_state_edits(result, &state);
         edits.append_at(0, questions);
@@ -47,12 +61,19 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why the client does not get it.
-    pub(in crate::servers) fn questions(&self, call: &Call, requests: &[InputRequest<'_>]) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn questions(
+        &self,
+        call: &Call,
+        requests: &[InputRequest<'_>],
+    ) -> Result<Edits, Failure> {
         for request in requests {
             self.may_be_asked(call, request.ask)?;
         }
         for request in requests {
-            let params = request.params.map(|params| params.text()).unwrap_or_default();
+            let params = request
+                .params
+                .map(|params| params.text())
+                .unwrap_or_default();
             let record = self.record_of_question(call, request.ask.method());
             self.begin_record(&record, params.as_bytes())?;
         }
@@ -60,7 +81,8 @@ impl ServerSession {
         for request in requests {
             if let Some(params) = request.params {
                 let named = wording.edits(request.ask, params.detached());
-                let named = named.map_err(|error| self.spec.failure(Code::ServerAnswerInvalid, error.message))?;
+                let named = named
+                    .map_err(|error| self.spec.failure(Code::ServerAnswerInvalid, error.message))?;
                 edits.append_at(params.span().start, named);
             }
         }
@@ -80,7 +102,11 @@ impl ServerSession {
 
     /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25, client/elicitation,
     /// "URL Elicitation Required Error"): what a modern client is answered. `None`: it answered otherwise.
-    pub(in crate::servers) fn url_required(&self, call: &Call, error: Json<'_>) -> Option<Result<Vec<u8>, Failure>> {
+    pub(in crate::servers) fn url_required(
+        &self,
+        call: &Call,
+        error: Json<'_>,
+    ) -> Option<Result<Vec<u8>, Failure>> {
         let is_required = error.get("code")?.text() == URL_ELICITATION_REQUIRED.to_string();
         let is_asked = call.version.is_modern() && call.method.is_some_and(Method::may_ask_back);
         (is_required && is_asked).then(|| self.ask_for_urls(call, error))
@@ -91,7 +117,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// The server may not ask for that.
-    pub(in crate::servers) fn urls_named(&self, call: &Call, error: Json<'_>) -> Result<Edits, Failure> {
+    pub(in crate::servers) fn urls_named(
+        &self,
+        call: &Call,
+        error: Json<'_>,
+    ) -> Result<Edits, Failure> {
         let is_required = error
             .get("code")
             .is_some_and(|code| code.text() == URL_ELICITATION_REQUIRED.to_string());
@@ -113,7 +143,8 @@ impl ServerSession {
         self.may_be_asked(call, ElicitationKind::Url)?;
         let wording = self.wording_of_answer(call);
         let invalid = |why: String| {
-            let message = format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
+            let message =
+                format!("the server's error {URL_ELICITATION_REQUIRED} cannot be passed on: {why}");
             self.spec.failure(Code::ServerAnswerInvalid, message)
         };
         let elicitations = error.get("data").and_then(|data| data.get("elicitations"));
@@ -145,7 +176,10 @@ impl ServerSession {
             })
             .collect();
         let until = SystemTime::now() + request_state::TTL;
-        let state = self.spec.chain().seal(RetryPurpose::Again, call, b"", until);
+        let state = self
+            .spec
+            .chain()
+            .seal(RetryPurpose::Again, call, b"", until);
         Ok(input::input_required_result(
             call.version,
             &self.spec.id,
@@ -168,7 +202,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// Why not.
-    pub(in crate::servers) fn may_be_asked(&self, call: &Call, ask: ElicitationKind) -> Result<(), Failure> {
+    pub(in crate::servers) fn may_be_asked(
+        &self,
+        call: &Call,
+        ask: ElicitationKind,
+    ) -> Result<(), Failure> {
         self.may_ask_for(call, ask)?;
         if !call.askable().can(ask) {
             let message = format!(
@@ -195,8 +233,14 @@ impl ServerSession {
         let params = call.parts.params.clone();
         let params = params.and_then(|params| Json::part(&call.frame, params));
         let responses = params.and_then(|params| params.get("inputResponses"));
-        for response in responses.into_iter().flat_map(|responses| responses.members()) {
-            let action = response.value.get("action").and_then(|action| action.as_str());
+        for response in responses
+            .into_iter()
+            .flat_map(|responses| responses.members())
+        {
+            let action = response
+                .value
+                .get("action")
+                .and_then(|action| action.as_str());
             let (method, outcome) = match action.as_deref() {
                 Some(action @ ("accept" | "decline" | "cancel")) => (ElicitationKind::Form, action),
                 Some(_) => (ElicitationKind::Form, "unreadable"),

@@ -13,7 +13,9 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::super::session::{MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionEvent};
+use super::super::session::{
+    MAX_UNREAD, PendingReply, ServerSession, ServerSessionState, SessionEvent,
+};
 use super::super::tap::Direction;
 use super::exclusive_slots::SlotHolder;
 use super::open_elicitations::{ElicitationEnd, NotTaken, failed};
@@ -22,7 +24,8 @@ use crate::relay::record::ClientRequestRecord as Record;
 use crate::relay::{Client, ClientRequest, ClientResponse, PATIENCE};
 use colibri_protocol::rpc_error::{INVALID_REQUEST, METHOD_NOT_FOUND};
 use colibri_protocol::{
-    self as protocol, AnswerBody, Askable, ClientReply, ElicitationKind, Failure, RpcError, upstream,
+    self as protocol, AnswerBody, Askable, ClientReply, ElicitationKind, Failure, RpcError,
+    upstream,
 };
 use colibri_wire::{Edits, Json, RequestId};
 
@@ -62,8 +65,8 @@ impl ServerSession {
         (id, method, params): (Json<'_>, &str, Option<Json<'_>>),
     ) {
         let version = self.version();
-        let ask =
-            ElicitationKind::read(method, params).filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
+        let ask = ElicitationKind::read(method, params)
+            .filter(|ask| !version.is_modern() && self.may_ask.what.can(*ask));
         let Some(ask) = ask else {
             if method != "ping" {
                 self.complain(&format!(
@@ -77,7 +80,10 @@ impl ServerSession {
         // Before anybody is: who calls meanwhile has a process of its own.
         self.notify(SessionEvent::ElicitationRequest);
         if let Err(error) = self.ask_person(frame, (id, ask, params)) {
-            self.complain(&format!("asked for {method}, and was refused: {}", error.message));
+            self.complain(&format!(
+                "asked for {method}, and was refused: {}",
+                error.message
+            ));
             self.push(&AnswerBody::Error(error).to_message(Some(id.text())));
         }
     }
@@ -91,12 +97,13 @@ impl ServerSession {
         let (whom, opened) = {
             let mut state = self.state();
             state.asks.takes(&key).map_err(|why| match why {
-                NotTaken::SameId => {
-                    RpcError::new(INVALID_REQUEST, "a request with this id waits for its answer already")
-                }
-                NotTaken::TooMany(limit) => {
-                    failed(format!("{limit} requests of this server wait for a person already"))
-                }
+                NotTaken::SameId => RpcError::new(
+                    INVALID_REQUEST,
+                    "a request with this id waits for its answer already",
+                ),
+                NotTaken::TooMany(limit) => failed(format!(
+                    "{limit} requests of this server wait for a person already"
+                )),
             })?;
             let whom = self.whom(&state, ask)?;
             let of_call = whom.call.is_some() && !self.may_ask.one_client;
@@ -111,7 +118,10 @@ impl ServerSession {
                 self.state().asks.close(&key, count);
             }
             self.complain(&failure.message);
-            let message = format!("the client that this is for cannot be asked for {}", ask.method());
+            let message = format!(
+                "the client that this is for cannot be asked for {}",
+                ask.method()
+            );
             return Err(RpcError::new(METHOD_NOT_FOUND, message));
         }
         let Some((count, over)) = opened else {
@@ -137,46 +147,69 @@ impl ServerSession {
     }
 
     /// The person whom a request is for.
-    fn whom(&self, state: &ServerSessionState, ask: ElicitationKind) -> Result<ElicitationTarget, RpcError> {
-        let calls = state.pending.iter().filter_map(|(number, pending)| match pending {
-            PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
-                client: call.client.clone(),
-                number,
-                call: Some((call.number, call.entered)),
-                // The call's own end comes first, and ends this.
-                until: *total + PATIENCE,
-                version: call.version,
-                can: call.askable(),
-                is_held: false,
-            }),
-            PendingReply::Held(held) => Some(ElicitationTarget {
-                client: held.client.clone(),
-                number,
-                call: Some(held.call),
-                until: held.until,
-                version: held.version,
-                can: held.can,
-                is_held: true,
-            }),
-            PendingReply::Internal { .. } => None,
-        });
+    fn whom(
+        &self,
+        state: &ServerSessionState,
+        ask: ElicitationKind,
+    ) -> Result<ElicitationTarget, RpcError> {
+        let calls = state
+            .pending
+            .iter()
+            .filter_map(|(number, pending)| match pending {
+                PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
+                    client: call.client.clone(),
+                    number,
+                    call: Some((call.number, call.entered)),
+                    // The call's own end comes first, and ends this.
+                    until: *total + PATIENCE,
+                    version: call.version,
+                    can: call.askable(),
+                    is_held: false,
+                }),
+                PendingReply::Held(held) => Some(ElicitationTarget {
+                    client: held.client.clone(),
+                    number,
+                    call: Some(held.call),
+                    until: held.until,
+                    version: held.version,
+                    can: held.can,
+                    is_held: true,
+                }),
+                PendingReply::Internal { .. } => None,
+            });
         // A call that is held is asked about already: if others are in flight, it is one of these.
-        let rank = |whom: &ElicitationTarget| (!whom.is_held, whom.can.can(ask), whom.call.map(|(_, entered)| entered));
+        let rank = |whom: &ElicitationTarget| {
+            (
+                !whom.is_held,
+                whom.can.can(ask),
+                whom.call.map(|(_, entered)| entered),
+            )
+        };
         let mut calls: Vec<ElicitationTarget> = calls.collect();
         calls.sort_by_key(rank);
         if let Some(whom) = calls.pop() {
             let whose = whom.whose();
-            let left = || state.left.values().filter(|left| **left != SlotHolder::Nobody);
-            let is_others = |other: &ElicitationTarget| other.can.can(ask) && !other.whose().is_as(whose);
-            if whom.can.can(ask) && (calls.iter().any(is_others) || left().any(|left| !left.is_as(whose))) {
+            let left = || {
+                state
+                    .left
+                    .values()
+                    .filter(|left| **left != SlotHolder::Nobody)
+            };
+            let is_others =
+                |other: &ElicitationTarget| other.can.can(ask) && !other.whose().is_as(whose);
+            if whom.can.can(ask)
+                && (calls.iter().any(is_others) || left().any(|left| !left.is_as(whose)))
+            {
                 return Err(failed(AMBIGUOUS.to_owned()));
             }
             return Ok(whom);
         }
-        let last = (self.may_ask.one_client || ask == ElicitationKind::Roots).then(|| state.asks.last());
+        let last =
+            (self.may_ask.one_client || ask == ElicitationKind::Roots).then(|| state.asks.last());
         let Some(client) = last.flatten() else {
             return Err(failed(
-                "no call is in flight that this could be about, so there is nobody to ask".to_owned(),
+                "no call is in flight that this could be about, so there is nobody to ask"
+                    .to_owned(),
             ));
         };
         let protocol::SessionPhase::Legacy(version) = client.session.agreed() else {
@@ -220,9 +253,11 @@ impl ServerSession {
         };
         self.hold(whom.number, asked).inspect_err(|_| {
             // What could not be recorded then goes nowhere either.
-            let _ = self
-                .record_of(ask, &whom, whom.number)
-                .ends(&self.spec.chain().recorder, "not asked", None);
+            let _ = self.record_of(ask, &whom, whom.number).ends(
+                &self.spec.chain().recorder,
+                "not asked",
+                None,
+            );
         })
     }
 
@@ -254,7 +289,8 @@ impl ServerSession {
         (id, ask, params): (Json<'_>, ElicitationKind, Option<Json<'_>>),
         whom: &ElicitationTarget,
     ) -> Result<ClientRequest, RpcError> {
-        let mut asking = ClientRequest::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
+        let mut asking =
+            ClientRequest::begin(&whom.client).map_err(|why| failed(why.to_string()))?;
         let number = asking.number();
         let how = self.wording(whom, number);
         let mut edits = Edits::new();
@@ -263,10 +299,15 @@ impl ServerSession {
         match params {
             Some(params) => {
                 edits.append_at(params.span().start, how.edits(ask, params.detached())?);
-                token = params.get("_meta").and_then(|meta| meta.get("progressToken"));
+                token = params
+                    .get("_meta")
+                    .and_then(|meta| meta.get("progressToken"));
             }
             None => {
-                how.edits(ask, Json::parse(b"{}").map_err(|error| failed(error.to_string()))?)?;
+                how.edits(
+                    ask,
+                    Json::parse(b"{}").map_err(|error| failed(error.to_string()))?,
+                )?;
                 edits.insert(id.span().end, format!(",\"params\":{}", how.params()));
             }
         }
@@ -297,7 +338,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// The rule that says no.
-    pub(in crate::servers) fn policy_lets(&self, record: &Record, ask: ElicitationKind) -> Result<(), Failure> {
+    pub(in crate::servers) fn policy_lets(
+        &self,
+        record: &Record,
+        ask: ElicitationKind,
+    ) -> Result<(), Failure> {
         let rights = self.spec.chain().rules.rights(&record.client);
         let allowed = rights.may_be_asked(&self.spec.id, ask);
         if allowed.is_err() {
@@ -310,7 +355,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// It may not be.
-    pub(in crate::servers) fn begin_record(&self, record: &Record, params: &[u8]) -> Result<(), Failure> {
+    pub(in crate::servers) fn begin_record(
+        &self,
+        record: &Record,
+        params: &[u8],
+    ) -> Result<(), Failure> {
         record.begins(&self.spec.chain().recorder, params)?;
         self.spec.metrics.count_asked();
         Ok(())
@@ -351,7 +400,11 @@ impl ServerSession {
         };
         drop(asking);
         let bytes = match (&answer, &answered) {
-            (Ok(Ok(response)), Ok(_)) => response.outcome.as_ref().ok().map(|span| &response.frame[span.clone()]),
+            (Ok(Ok(response)), Ok(_)) => response
+                .outcome
+                .as_ref()
+                .ok()
+                .map(|span| &response.frame[span.clone()]),
             _ => None,
         };
         let recorded = record.ends(&self.spec.chain().recorder, outcome, bytes);
@@ -370,7 +423,11 @@ impl ServerSession {
         };
         match (&answer, answered) {
             (Ok(Ok(response)), Ok(edits)) if self.has_room(response.frame.len()) => {
-                self.show(Direction::ToServer, || edits.apply(&response.frame).into(), None);
+                self.show(
+                    Direction::ToServer,
+                    || edits.apply(&response.frame).into(),
+                    None,
+                );
                 self.outbox.push_edited(&response.frame, &edits);
             }
             (_, Ok(_)) => {
@@ -400,7 +457,9 @@ impl ServerSession {
         let mut edits = Edits::new();
         protocol::id_edit(&mut edits, response.id.clone(), id.as_bytes());
         let result = match &response.outcome {
-            Ok(span) => Json::part(&response.frame, span.clone()).map(|result| (result, span.start)),
+            Ok(span) => {
+                Json::part(&response.frame, span.clone()).map(|result| (result, span.start))
+            }
             Err(_) => return ("error", Ok(edits)),
         };
         let Some((result, at)) = result else {
@@ -425,7 +484,11 @@ impl ServerSession {
     /// While a person is asked, no time runs for the calls of the client that it is about, but for all that they have.
     fn stop_clocks(&self, session: u64) {
         for pending in self.state().pending.values_mut() {
-            if let PendingReply::Call { call, deadline, total } = pending
+            if let PendingReply::Call {
+                call,
+                deadline,
+                total,
+            } = pending
                 && call.client.session.number == session
             {
                 *deadline = *total;
@@ -465,7 +528,12 @@ impl ServerSession {
     }
 
     /// Takes a notification that is about what the server asked. `false`: it is about something else.
-    pub(in crate::servers) fn told_of_asks(&self, frame: &Bytes, method: &str, params: Option<Json<'_>>) -> bool {
+    pub(in crate::servers) fn told_of_asks(
+        &self,
+        frame: &Bytes,
+        method: &str,
+        params: Option<Json<'_>>,
+    ) -> bool {
         match method {
             "notifications/cancelled" => {
                 let ours = params.filter(|params| params.ambiguous(&["requestId"]).is_none());
@@ -516,7 +584,10 @@ impl ServerSession {
 
     /// Passes on that a client's roots are others now, if the server was told that it may ask for them.
     pub(in crate::servers) fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
-        if self.may_ask.what.tells_roots() && !self.version().is_modern() && self.has_room(frame.len()) {
+        if self.may_ask.what.tells_roots()
+            && !self.version().is_modern()
+            && self.has_room(frame.len())
+        {
             self.used_by(client);
             self.show(Direction::ToServer, || frame.clone(), None);
             self.outbox.push(frame);

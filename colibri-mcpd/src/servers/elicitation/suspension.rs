@@ -16,14 +16,17 @@ use super::suspended_call::{SuspendedElicitation, SuspendedServerCall, Ticket};
 use crate::relay::pending_work::{MAX_OF_ONE, PendingWork, TICKET, TooMany, WAIT};
 use crate::relay::request_state::{RetryPurpose as State, RetryRefusal};
 use crate::relay::{Call, CallOutcome, Chain, Client, Waits, refused};
-use colibri_protocol::{self as protocol, AnswerBody, ClientReply, Code, Failure, RpcError, upstream};
+use colibri_protocol::{
+    self as protocol, AnswerBody, ClientReply, Code, Failure, RpcError, upstream,
+};
 use colibri_wire::{Envelope, EnvelopeKind, Json};
 
 /// The reason for which a call ends that was suspended for too long.
 pub(in crate::servers) const EXPIRED: &str = "nobody answered in time";
 
 /// The reason for which a server's request fails, where the retry withdraws the consent of the call.
-const MUTE: &str = "the retry of the call neither answers it nor declares that the client can be asked for it";
+const MUTE: &str =
+    "the retry of the call neither answers it nor declares that the client can be asked for it";
 
 /// The work that waits for the retry of a suspended call.
 struct SuspendedRetry {
@@ -76,7 +79,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// What to answer the server: there is none.
-    pub(in crate::servers) fn may_hold(&self, number: u64, client: &Client) -> Result<(), RpcError> {
+    pub(in crate::servers) fn may_hold(
+        &self,
+        number: u64,
+        client: &Client,
+    ) -> Result<(), RpcError> {
         if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(number) {
             return held.has_room();
         }
@@ -90,7 +97,11 @@ impl ServerSession {
     ///
     /// # Errors
     /// What to answer the server: nobody is asked.
-    pub(in crate::servers) fn hold(self: &Arc<Self>, number: u64, asked: SuspendedElicitation) -> Result<(), RpcError> {
+    pub(in crate::servers) fn hold(
+        self: &Arc<Self>,
+        number: u64,
+        asked: SuspendedElicitation,
+    ) -> Result<(), RpcError> {
         let client = match self.state().pending.get_mut(number) {
             Some(PendingReply::Held(held)) => return held.ask(asked),
             Some(PendingReply::Call { call, .. }) => call.client.clone(),
@@ -102,7 +113,11 @@ impl ServerSession {
         let mut state = self.state();
         let now = Instant::now();
         let held = match state.pending.get_mut(number) {
-            Some(PendingReply::Call { call, deadline, total }) => {
+            Some(PendingReply::Call {
+                call,
+                deadline,
+                total,
+            }) => {
                 let mut held = SuspendedServerCall {
                     ticket,
                     id: Some(id),
@@ -141,7 +156,10 @@ impl ServerSession {
 
     /// Answers a call, or a retry of it, with what is asked about it.
     fn ask_in_answer(&self, call: Box<Call>, number: u64, id: &[u8; TICKET]) {
-        let state = self.spec.chain().seal(State::Held, &call, id, SystemTime::now() + WAIT);
+        let state = self
+            .spec
+            .chain()
+            .seal(State::Held, &call, id, SystemTime::now() + WAIT);
         let result = match self.state().pending.get_mut(number) {
             Some(PendingReply::Held(held)) => Some(held.result(&self.spec.id, &state)),
             _ => None,
@@ -158,7 +176,10 @@ impl ServerSession {
     fn resume(self: &Arc<Self>, of: &Arc<Ticket>, retry: Box<Call>) {
         let mut state = self.state();
         let version = state.version;
-        let Some(PendingReply::Held(held)) = state.pending.get_mut(of.number).filter(|pending| is_of(pending, of))
+        let Some(PendingReply::Held(held)) = state
+            .pending
+            .get_mut(of.number)
+            .filter(|pending| is_of(pending, of))
         else {
             drop(state);
             return is_lost(of, self.spec.chain(), retry);
@@ -167,18 +188,28 @@ impl ServerSession {
         if !retry.client.sent(&retry.id, self.clone(), of.number) {
             drop(state);
             self.give_up(of, "its retry was cancelled", None);
-            return self.spec.chain().finish(vec![(retry, CallOutcome::Cancelled)]);
+            return self
+                .spec
+                .chain()
+                .finish(vec![(retry, CallOutcome::Cancelled)]);
         }
         held.can = retry.askable();
         let (mut told, mut mute) = (Vec::new(), Vec::new());
         for (key, asked) in std::mem::take(&mut held.asked) {
             let response = retry.response(&key).map(|response| response.detached());
-            match response.map(|response| (response, protocol::read_response(asked.ask, response, version))) {
+            match response.map(|response| {
+                (
+                    response,
+                    protocol::read_response(asked.ask, response, version),
+                )
+            }) {
                 Some((response, Ok((said, edits)))) => {
                     told.push((asked, said, edits.apply(response.text().as_bytes())))
                 }
                 // What is missing, or cannot be read, is asked for again.
-                Some((_, Err(_))) | None if held.can.can(asked.ask) => held.asked.push((key, asked)),
+                Some((_, Err(_))) | None if held.can.can(asked.ask) => {
+                    held.asked.push((key, asked))
+                }
                 Some((_, Err(_))) | None => mute.push(asked),
             }
         }
@@ -220,12 +251,19 @@ impl ServerSession {
 
     /// Repeats the input requests that a client's retry did not answer.
     fn ask_again(self: &Arc<Self>, retry: Box<Call>, ticket: &Arc<Ticket>) {
-        let id = match self.spec.chain().ticket(&retry.client, self.retry_of(ticket)) {
+        let id = match self
+            .spec
+            .chain()
+            .ticket(&retry.client, self.retry_of(ticket))
+        {
             Ok(id) => id,
             Err(why) => {
                 self.give_up(ticket, "the client cannot be asked again", None);
                 let failure = self.spec.failure(Code::LimitUser, why.to_string());
-                return self.spec.chain().finish(vec![(retry, CallOutcome::Failed(failure))]);
+                return self
+                    .spec
+                    .chain()
+                    .finish(vec![(retry, CallOutcome::Failed(failure))]);
             }
         };
         if let Some(PendingReply::Held(held)) = self.state().pending.get_mut(ticket.number)
@@ -240,13 +278,14 @@ impl ServerSession {
     /// Sends the server the answers to its requests.
     fn tell_answers(&self, told: Vec<(SuspendedElicitation, ClientReply, Vec<u8>)>) {
         for (asked, said, result) in told {
-            let answer = match asked
-                .record
-                .ends(&self.spec.chain().recorder, said.name(), Some(&result))
-            {
-                Ok(()) => AnswerBody::Result(result),
-                Err(failure) => AnswerBody::Error(failed(failure.message)),
-            };
+            let answer =
+                match asked
+                    .record
+                    .ends(&self.spec.chain().recorder, said.name(), Some(&result))
+                {
+                    Ok(()) => AnswerBody::Result(result),
+                    Err(failure) => AnswerBody::Error(failed(failure.message)),
+                };
             self.push(&answer.to_message(Some(&asked.id)));
         }
     }
@@ -255,7 +294,9 @@ impl ServerSession {
     fn tell_nothing(&self, asked: impl IntoIterator<Item = SuspendedElicitation>, why: &str) {
         for asked in asked {
             // Where that cannot be recorded, there is no answer that may not be told.
-            let _ = asked.record.ends(&self.spec.chain().recorder, "given up", None);
+            let _ = asked
+                .record
+                .ends(&self.spec.chain().recorder, "given up", None);
             self.push(&AnswerBody::Error(failed(why.to_owned())).to_message(Some(&asked.id)));
         }
     }
@@ -284,10 +325,15 @@ impl ServerSession {
     /// Since when the call is held that is held longest, and what its retry finds.
     pub(in crate::servers) fn oldest_held(&self) -> Option<(Instant, Arc<Ticket>)> {
         let state = self.state();
-        let held = state.pending.iter().filter_map(|(_, pending)| match pending {
-            PendingReply::Held(held) if held.id.is_some() => Some((held.until - WAIT, held.ticket.clone())),
-            _ => None,
-        });
+        let held = state
+            .pending
+            .iter()
+            .filter_map(|(_, pending)| match pending {
+                PendingReply::Held(held) if held.id.is_some() => {
+                    Some((held.until - WAIT, held.ticket.clone()))
+                }
+                _ => None,
+            });
         held.min_by_key(|(since, _)| *since)
     }
 
@@ -309,7 +355,12 @@ impl ServerSession {
     }
 
     /// Ends the requests of a suspended call. `lost`: what its retry is answered with.
-    pub(in crate::servers) fn end_held(&self, held: SuspendedServerCall, why: &str, lost: Option<&Failure>) {
+    pub(in crate::servers) fn end_held(
+        &self,
+        held: SuspendedServerCall,
+        why: &str,
+        lost: Option<&Failure>,
+    ) {
         if let Some(frame) = &held.answered {
             self.outbox.let_go(frame.len());
         }
@@ -326,14 +377,19 @@ impl ServerSession {
         let mut taken = None;
         for pending in state.pending.values_mut() {
             if let PendingReply::Held(held) = pending
-                && let Some(at) = held.asked.iter().position(|(_, asked)| *asked.id == *id.text())
+                && let Some(at) = held
+                    .asked
+                    .iter()
+                    .position(|(_, asked)| *asked.id == *id.text())
             {
                 taken = Some(held.asked.remove(at).1);
             }
         }
         drop(state);
         if let Some(asked) = &taken {
-            let _ = asked.record.ends(&self.spec.chain().recorder, "taken back", None);
+            let _ = asked
+                .record
+                .ends(&self.spec.chain().recorder, "taken back", None);
         }
         taken.is_some()
     }

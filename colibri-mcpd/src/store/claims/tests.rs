@@ -29,7 +29,9 @@ fn store() -> (TempDir, Database) {
     let state = tempfile::tempdir().unwrap();
     let store = Database::open(state.path()).unwrap();
     // One commit at the disk's pace is enough: these tests are about order, not about durability.
-    store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
+    store
+        .with(|c| c.pragma_update(None, "synchronous", "OFF"))
+        .unwrap();
     (state, store)
 }
 
@@ -52,11 +54,18 @@ fn next(store: &Database, who: Actor<'_>, seeks: Seeks<'_>) -> Option<Task> {
     store.claim_next(who, seeks, 10, &told).unwrap()
 }
 
-fn order(store: &Database, id: u64, who: Actor<'_>, order: ClaimOrder<'_>) -> Result<Task, TaskRefusal> {
-    store.order(id, who, order, 10, &told).map_err(|error| match error {
-        StoreError::Task(refusal) => refusal,
-        other => panic!("{other}"),
-    })
+fn order(
+    store: &Database,
+    id: u64,
+    who: Actor<'_>,
+    order: ClaimOrder<'_>,
+) -> Result<Task, TaskRefusal> {
+    store
+        .order(id, who, order, 10, &told)
+        .map_err(|error| match error {
+            StoreError::Task(refusal) => refusal,
+            other => panic!("{other}"),
+        })
 }
 
 #[test]
@@ -69,8 +78,14 @@ fn the_oldest_of_the_highest_priority_comes_first() {
     ];
     for wanted in [ids[1], ids[2], ids[0]] {
         let task = next(&store, PERSON, ANY).unwrap();
-        assert_eq!((task.id, task.claim, task.claimed_by), (wanted, 1, Some(1001)));
-        assert_eq!((task.said.status, task.lease_until), (TaskStatus::Claimed, Some(1000)));
+        assert_eq!(
+            (task.id, task.claim, task.claimed_by),
+            (wanted, 1, Some(1001))
+        );
+        assert_eq!(
+            (task.said.status, task.lease_until),
+            (TaskStatus::Claimed, Some(1000))
+        );
     }
     assert_eq!(next(&store, PERSON, ANY), None);
 }
@@ -104,10 +119,20 @@ fn who_can_do_none_of_what_is_needed_does_not_get_it() {
         "another person's is none of an agent's"
     );
     let got = next(&store, AGENT, with(&rust)).unwrap();
-    assert_eq!((got.id, got.claimed_session.as_deref()), (hard, AGENT.session));
-    assert_eq!(next(&store, AGENT, with(&rust)), None, "{odd} needs something else");
+    assert_eq!(
+        (got.id, got.claimed_session.as_deref()),
+        (hard, AGENT.session)
+    );
+    assert_eq!(
+        next(&store, AGENT, with(&rust)),
+        None,
+        "{odd} needs something else"
+    );
     assert_eq!(next(&store, PERSON, with(&none)), None, "nor of a person's");
-    let other = Actor { uid: 1002, ..PERSON };
+    let other = Actor {
+        uid: 1002,
+        ..PERSON
+    };
     assert_eq!(next(&store, other, with(&none)).unwrap().id, others);
 }
 
@@ -121,25 +146,48 @@ fn what_is_reserved_goes_to_its_instance_and_before_all_else() {
         lease_until: None,
         shared: false,
     };
-    store.reserve(kept, (PERSON, AGENT.session.unwrap()), None, 5).unwrap();
+    store
+        .reserve(kept, (PERSON, AGENT.session.unwrap()), None, 5)
+        .unwrap();
     let again = store.reserve(kept, (PERSON, "00000000000000bb"), None, 5);
-    assert!(matches!(again, Err(StoreError::Task(TaskRefusal::Reserved { .. }))));
-    let other = Actor { uid: 1002, ..PERSON };
+    assert!(matches!(
+        again,
+        Err(StoreError::Task(TaskRefusal::Reserved { .. }))
+    ));
+    let other = Actor {
+        uid: 1002,
+        ..PERSON
+    };
     let foreign = store.reserve(free, (other, "00000000000000bb"), None, 5);
-    assert!(matches!(foreign, Err(StoreError::Task(TaskRefusal::Missing(_)))));
+    assert!(matches!(
+        foreign,
+        Err(StoreError::Task(TaskRefusal::Missing(_)))
+    ));
     let operator = Actor {
         operator: true,
         groups: None,
         ..other
     };
     let foreign = store.reserve(free, (operator, "00000000000000bb"), None, 5);
-    assert!(matches!(foreign, Err(StoreError::Task(TaskRefusal::NotCreator(_)))));
+    assert!(matches!(
+        foreign,
+        Err(StoreError::Task(TaskRefusal::NotCreator(_)))
+    ));
     let taken = order(&store, kept, PERSON, ClaimOrder::Claim(None));
     assert!(matches!(taken, Err(TaskRefusal::Reserved { .. })));
     assert_eq!(next(&store, AGENT, seeks).unwrap().id, kept);
-    assert_eq!(store.held_by(AGENT.session.unwrap()).unwrap().unwrap().id, kept);
-    store.reserve(free, (PERSON, "00000000000000bb"), Some(9), 5).unwrap();
-    assert_eq!(next(&store, PERSON, ANY).unwrap().id, free, "its time is over");
+    assert_eq!(
+        store.held_by(AGENT.session.unwrap()).unwrap().unwrap().id,
+        kept
+    );
+    store
+        .reserve(free, (PERSON, "00000000000000bb"), Some(9), 5)
+        .unwrap();
+    assert_eq!(
+        next(&store, PERSON, ANY).unwrap().id,
+        free,
+        "its time is over"
+    );
 }
 
 #[test]
@@ -160,20 +208,36 @@ fn every_order_under_an_old_or_foreign_claim_is_refused() {
     for made in orders {
         for claim in [0, first, 3, u64::MAX] {
             let refused = order(&store, id, PERSON, made(claim)).unwrap_err();
-            assert!(matches!(refused, TaskRefusal::OldClaim { current: 2, .. }), "{refused}");
+            assert!(
+                matches!(refused, TaskRefusal::OldClaim { current: 2, .. }),
+                "{refused}"
+            );
         }
-        let stranger = Actor { uid: 1002, ..PERSON };
+        let stranger = Actor {
+            uid: 1002,
+            ..PERSON
+        };
         let refused = order(&store, id, AGENT, made(second)).unwrap_err();
         assert!(matches!(refused, TaskRefusal::NotYours { .. }), "{refused}");
         let refused = order(&store, id, stranger, made(second)).unwrap_err();
-        assert_eq!(refused, TaskRefusal::Missing(id), "as one that is not there");
+        assert_eq!(
+            refused,
+            TaskRefusal::Missing(id),
+            "as one that is not there"
+        );
         for missing in [0, id + 1, i64::MAX as u64, u64::MAX] {
             let refused = order(&store, missing, PERSON, made(second)).unwrap_err();
             assert_eq!(refused, TaskRefusal::Missing(missing));
         }
     }
     order(&store, id, PERSON, ClaimOrder::Start(second, Some(2000))).unwrap();
-    order(&store, id, PERSON, ClaimOrder::Finish(second, "{\"n\":1e400}")).unwrap();
+    order(
+        &store,
+        id,
+        PERSON,
+        ClaimOrder::Finish(second, "{\"n\":1e400}"),
+    )
+    .unwrap();
     for made in orders {
         let refused = order(&store, id, PERSON, made(second)).unwrap_err();
         assert!(refused.to_string().contains("task 1 is done"), "{refused}");
@@ -195,7 +259,10 @@ fn what_comes_back_counts_and_fails_at_the_third_time() {
     let id = add(&store, 5, 1001, &[]);
     let claim = next(&store, PERSON, ANY).unwrap().claim;
     let back = order(&store, id, PERSON, ClaimOrder::Release(claim, "not now")).unwrap();
-    assert_eq!((back.attempts, back.reason.as_deref()), (1, Some("not now")));
+    assert_eq!(
+        (back.attempts, back.reason.as_deref()),
+        (1, Some("not now"))
+    );
     assert_eq!((back.claimed_by, back.lease_until), (None, None));
     next(&store, PERSON, ANY).unwrap();
     assert_eq!(store.requeue_lapsed(999, &told).unwrap(), []);
@@ -214,7 +281,12 @@ fn what_comes_back_counts_and_fails_at_the_third_time() {
         [],
         "an agent's has no end"
     );
-    assert_eq!(store.requeue_of("00000000000000bb", "gone", 20, &told).unwrap(), []);
+    assert_eq!(
+        store
+            .requeue_of("00000000000000bb", "gone", 20, &told)
+            .unwrap(),
+        []
+    );
     let failed = store
         .requeue_of(AGENT.session.unwrap(), "its agent ended", 20, &told)
         .unwrap();
@@ -247,18 +319,27 @@ fn at_a_start_no_instance_is_there_any_more() {
     )
     .unwrap();
     next(&store, PERSON, ANY).unwrap();
-    store.reserve(ids[2], (PERSON, "00000000000000bb"), None, 5).unwrap();
+    store
+        .reserve(ids[2], (PERSON, "00000000000000bb"), None, 5)
+        .unwrap();
     let requeued = store
         .requeue_all_instances("the daemon was restarted", 30, &told)
         .unwrap();
-    assert_eq!(requeued.iter().map(|task| task.id).collect::<Vec<_>>(), [ids[0]]);
+    assert_eq!(
+        requeued.iter().map(|task| task.id).collect::<Vec<_>>(),
+        [ids[0]]
+    );
     assert_eq!(
         store.task(ids[1]).unwrap().0.said.status,
         TaskStatus::Claimed,
         "a person may come back"
     );
     let (kept, _) = store.task(ids[2]).unwrap();
-    assert_eq!((kept.for_session, kept.attempts), (None, 0), "nobody had it yet");
+    assert_eq!(
+        (kept.for_session, kept.attempts),
+        (None, 0),
+        "nobody had it yet"
+    );
 }
 
 #[test]
@@ -270,17 +351,31 @@ fn taken_in_queued_and_cancelled_by_who_may() {
         .unwrap();
     assert_eq!(next(&store, PERSON, ANY), None, "nobody has looked at it");
     assert_eq!(
-        order(&store, id, PERSON, ClaimOrder::Queue).unwrap().said.status,
+        order(&store, id, PERSON, ClaimOrder::Queue)
+            .unwrap()
+            .said
+            .status,
         TaskStatus::Queued
     );
     assert!(matches!(
         order(&store, id, PERSON, ClaimOrder::Queue),
         Err(TaskRefusal::Status { .. })
     ));
-    let stranger = Actor { uid: 1002, ..PERSON };
-    for made in [ClaimOrder::Cancel(""), ClaimOrder::Queue, ClaimOrder::Claim(None)] {
+    let stranger = Actor {
+        uid: 1002,
+        ..PERSON
+    };
+    for made in [
+        ClaimOrder::Cancel(""),
+        ClaimOrder::Queue,
+        ClaimOrder::Claim(None),
+    ] {
         let refused = order(&store, id, stranger, made);
-        assert_eq!(refused, Err(TaskRefusal::Missing(id)), "as one that is not there");
+        assert_eq!(
+            refused,
+            Err(TaskRefusal::Missing(id)),
+            "as one that is not there"
+        );
     }
     let operator = Actor {
         operator: true,
@@ -312,7 +407,11 @@ fn what_cannot_be_recorded_is_not_done() {
     assert!(matches!(refused, Err(StoreError::Unrecorded(why)) if why == "the disk is full"));
     assert_eq!(store.task(id).unwrap().0.said.status, TaskStatus::Queued);
     next(&store, PERSON, ANY).unwrap();
-    assert!(store.order(id, PERSON, ClaimOrder::Finish(1, "1"), 10, &full).is_err());
+    assert!(
+        store
+            .order(id, PERSON, ClaimOrder::Finish(1, "1"), 10, &full)
+            .is_err()
+    );
     assert!(store.requeue_lapsed(5000, &full).is_err());
     let (task, result) = store.task(id).unwrap();
     assert_eq!((task.said.status, result), (TaskStatus::Claimed, None));
@@ -334,7 +433,14 @@ fn among_ten_thousand_tasks_the_one_that_fits_is_found() {
         })
         .unwrap();
     let rust = ["rust".to_owned()];
-    assert_eq!(store.next_waiting(1001, &rust, None, 10).unwrap().unwrap().id, fits);
+    assert_eq!(
+        store
+            .next_waiting(1001, &rust, None, 10)
+            .unwrap()
+            .unwrap()
+            .id,
+        fits
+    );
     let seeks = Seeks {
         capabilities: Some(&rust),
         lease_until: None,
@@ -420,7 +526,9 @@ const SESSIONS: [&str; 2] = ["00000000000000aa", "00000000000000bb"];
 
 /// Claimers 0 and 1 are people, 2 and 3 agents' instances of one of them.
 fn claimer(n: u8) -> Actor<'static> {
-    let session = usize::from(n).checked_sub(2).and_then(|at| SESSIONS.get(at).copied());
+    let session = usize::from(n)
+        .checked_sub(2)
+        .and_then(|at| SESSIONS.get(at).copied());
     Actor {
         groups: None,
         uid: if n == 1 { 1002 } else { 1001 },

@@ -76,7 +76,9 @@ impl BoardAddress {
                     rest.append_pair("sslmode", "require");
                     continue;
                 }
-                "options" | "application_name" => bail!("the board's address must not have {name}: Colibri sets it"),
+                "options" | "application_name" => {
+                    bail!("the board's address must not have {name}: Colibri sets it")
+                }
                 _ => {
                     rest.append_pair(&name, &value);
                     continue;
@@ -99,16 +101,27 @@ impl BoardAddress {
             !config.get_hosts().is_empty(),
             "the board's address has no host: postgres://HOST/DATABASE"
         );
-        let own = || User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+        let own = || {
+            User::from_uid(Uid::effective())
+                .ok()
+                .flatten()
+                .map(|user| user.name)
+        };
         let role = config.get_user().map(str::to_owned).or_else(own);
-        let role = role.context("the board's address has no role, and this process's user has no name")?;
+        let role =
+            role.context("the board's address has no role, and this process's user has no name")?;
         let database = config.get_dbname().unwrap_or(&role).to_owned();
         let tls = tls(&config, &files)?;
         let hosts: Vec<_> = config.get_hosts().iter().map(host_name).collect();
         let shown = format!("postgres://{}/{database}", hosts.join(","));
         if let Some(path) = &files.passfile {
             let port = config.get_ports().first().copied().unwrap_or(5432);
-            let wanted = [hosts[0].clone(), port.to_string(), database.clone(), role.clone()];
+            let wanted = [
+                hosts[0].clone(),
+                port.to_string(),
+                database.clone(),
+                role.clone(),
+            ];
             config.password(password(path, &wanted)?);
         }
         config
@@ -144,9 +157,18 @@ fn host_name(host: &Host) -> String {
 fn tls(config: &Config, files: &AddressFiles) -> anyhow::Result<Option<ClientConfig>> {
     let is_near = |host: &Host| match host {
         Host::Unix(_) => true,
-        Host::Tcp(name) => name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback()),
+        Host::Tcp(name) => {
+            name == "localhost"
+                || name
+                    .parse()
+                    .is_ok_and(|address: IpAddr| address.is_loopback())
+        }
     };
-    if config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_))) {
+    if config
+        .get_hosts()
+        .iter()
+        .all(|host| matches!(host, Host::Unix(_)))
+    {
         return Ok(None);
     }
     if config.get_ssl_mode() == SslMode::Disable {
@@ -159,14 +181,20 @@ fn tls(config: &Config, files: &AddressFiles) -> anyhow::Result<Option<ClientCon
     let path = files.sslrootcert.as_deref().context(
         "the board's address has no sslrootcert=FILE: the certificate of the authority that signed the server's",
     )?;
-    let named = |path: &Path| format!("{}: no certificate in PEM can be read from it", path.display());
+    let named = |path: &Path| {
+        format!(
+            "{}: no certificate in PEM can be read from it",
+            path.display()
+        )
+    };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).with_context(|| named(path))? {
         roots.add(certificate.with_context(|| named(path))?)?;
     }
     ensure!(!roots.is_empty(), named(path));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let tls =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let tls = tls.with_root_certificates(roots);
     match (&files.sslcert, &files.sslkey) {
         (None, None) => Ok(Some(tls.with_no_client_auth())),
@@ -177,7 +205,8 @@ fn tls(config: &Config, files: &AddressFiles) -> anyhow::Result<Option<ClientCon
             let chain = chain.with_context(|| named(certificate))?;
             let text = secret(key)?;
             let parsed = PrivateKeyDer::from_pem_slice(text.as_bytes());
-            let parsed = parsed.with_context(|| format!("{}: no private key in PEM is in it", key.display()))?;
+            let parsed = parsed
+                .with_context(|| format!("{}: no private key in PEM is in it", key.display()))?;
             let tls = tls.with_client_auth_cert(chain, parsed);
             Ok(Some(tls.with_context(|| {
                 format!("{} and {} do not fit", certificate.display(), key.display())
@@ -192,7 +221,11 @@ fn secret(path: &Path) -> anyhow::Result<String> {
     let cannot = || format!("{}: cannot be read", path.display());
     let file = File::open(path).with_context(cannot)?;
     let metadata = file.metadata().with_context(cannot)?;
-    ensure!(metadata.is_file(), "{}: is not a regular file", path.display());
+    ensure!(
+        metadata.is_file(),
+        "{}: is not a regular file",
+        path.display()
+    );
     let (mode, uid) = (metadata.mode() & 0o7777, metadata.uid());
     ensure!(
         mode & 0o077 == 0,
@@ -206,7 +239,9 @@ fn secret(path: &Path) -> anyhow::Result<String> {
         Uid::effective()
     );
     let mut text = String::new();
-    file.take(MAX_PASSFILE).read_to_string(&mut text).with_context(cannot)?;
+    file.take(MAX_PASSFILE)
+        .read_to_string(&mut text)
+        .with_context(cannot)?;
     Ok(text)
 }
 
@@ -221,7 +256,11 @@ fn password(path: &Path, wanted: &[String; 4]) -> anyhow::Result<String> {
             match letter {
                 ':' if fields.len() < 5 => fields.push(String::new()),
                 letter => {
-                    let letter = if letter == '\\' { letters.next() } else { Some(letter) };
+                    let letter = if letter == '\\' {
+                        letters.next()
+                    } else {
+                        Some(letter)
+                    };
                     fields
                         .iter_mut()
                         .last()
@@ -263,7 +302,10 @@ mod tests {
         assert!(refusal("mysql://db/board").contains("postgres://"));
         assert!(refusal("postgres://db/board?speed=9").contains("no URL of PostgreSQL"));
         let said = refusal("postgres://me:geheim@db/board");
-        assert!(said.contains("passfile=FILE") && !said.contains("geheim"), "{said}");
+        assert!(
+            said.contains("passfile=FILE") && !said.contains("geheim"),
+            "{said}"
+        );
         assert!(refusal("postgres:///board").contains("no host"));
     }
 
@@ -271,7 +313,11 @@ mod tests {
     fn a_password_is_read_from_a_file_that_nobody_else_can_read() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("pass");
-        fs::write(&file, "# all\nother:*:*:*:no\n*:5433:bo\\:ard:me:a:b\\\\c\n").unwrap();
+        fs::write(
+            &file,
+            "# all\nother:*:*:*:no\n*:5433:bo\\:ard:me:a:b\\\\c\n",
+        )
+        .unwrap();
         let url = format!(
             "postgres://me@127.0.0.1:5433/bo:ard?sslmode=disable&passfile={}",
             file.display()
@@ -282,7 +328,13 @@ mod tests {
         let address = BoardAddress::parse(&url).unwrap();
         assert_eq!(address.config.get_password(), Some(&b"a:b\\c"[..]));
         assert!(!format!("{address:?}").contains("a:b"));
-        assert!(refusal(&url.replace("5433", "5432")).contains("no line of it is for 127.0.0.1:5432:bo:ard:me"));
-        assert!(refusal(&url.replace("pass&", "&").replace("/pass", "/none")).contains("none: cannot be read"));
+        assert!(
+            refusal(&url.replace("5433", "5432"))
+                .contains("no line of it is for 127.0.0.1:5432:bo:ard:me")
+        );
+        assert!(
+            refusal(&url.replace("pass&", "&").replace("/pass", "/none"))
+                .contains("none: cannot be read")
+        );
     }
 }

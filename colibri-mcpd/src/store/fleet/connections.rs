@@ -26,7 +26,10 @@ pub(super) fn runtime() -> std::io::Result<&'static Runtime> {
         return Ok(runtime);
     }
     let mut builder = Builder::new_multi_thread();
-    let runtime = builder.worker_threads(1).thread_name("colibri-board").enable_all();
+    let runtime = builder
+        .worker_threads(1)
+        .thread_name("colibri-board")
+        .enable_all();
     let runtime = runtime.build()?;
     Ok(RUNTIME.get_or_init(|| runtime))
 }
@@ -55,7 +58,9 @@ impl BoardConnections {
             let config = address.config.clone();
             let manager = match &address.tls {
                 None => Manager::from_config(config, NoTls, settings),
-                Some(tls) => Manager::from_config(config, MakeRustlsConnect::new(tls.clone()), settings),
+                Some(tls) => {
+                    Manager::from_config(config, MakeRustlsConnect::new(tls.clone()), settings)
+                }
             };
             Pool::builder(manager).max_size(connections).build()
         };
@@ -113,7 +118,9 @@ impl BoardConnections {
         });
         match receiver.recv() {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(_)) | Err(_) => Err(self.unusable(format!("the database did not answer in {STATEMENT:?}"))),
+            Ok(Err(_)) | Err(_) => {
+                Err(self.unusable(format!("the database did not answer in {STATEMENT:?}")))
+            }
         }
     }
 

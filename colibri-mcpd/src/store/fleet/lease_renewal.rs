@@ -54,8 +54,9 @@ pub(super) async fn keep(fleet: Weak<FleetState>) {
 /// The reason for which it is not used any more.
 async fn session(fleet: &Arc<FleetState>, beat: &mut i64) -> Result<(), BoardFault> {
     let client = timeout(address::CONNECT, connect(fleet)).await;
-    let client = client
-        .map_err(|_| BoardFault::from("the database did not answer: see that it runs and is reached from here"))??;
+    let client = client.map_err(|_| {
+        BoardFault::from("the database did not answer: see that it runs and is reached from here")
+    })??;
     within(schema::prepare(&client, &fleet.address.role)).await?;
     let (epoch, board) = within(epoch(&client)).await?;
     *fleet.board.lock() = board;
@@ -105,7 +106,9 @@ async fn follow(
 pub(super) async fn watch(fleet: Weak<FleetState>) {
     while let Some(fleet) = fleet.upgrade() {
         if fleet.lease.has_lapsed() {
-            warn!("this host has lost its lease: its agents end, and it takes no tasks until the board is back");
+            warn!(
+                "this host has lost its lease: its agents end, and it takes no tasks until the board is back"
+            );
             fleet.lease.lose();
         }
         drop(fleet);
@@ -152,8 +155,10 @@ async fn epoch(client: &Client) -> Result<(i64, String), BoardFault> {
         (SELECT timeline_id::TEXT FROM pg_control_checkpoint()) || '/' ||
         (SELECT oid::TEXT FROM pg_database WHERE datname = current_database()) FROM board";
     let row = client.query_opt(read, &[]).await?;
-    let row = row.ok_or("its schema is not whole (board has no row): restore it whole from a backup")?;
-    let (epoch, then, board, now): (i64, String, String, String) = (row.get(0), row.get(1), row.get(2), row.get(3));
+    let row =
+        row.ok_or("its schema is not whole (board has no row): restore it whole from a backup")?;
+    let (epoch, then, board, now): (i64, String, String, String) =
+        (row.get(0), row.get(1), row.get(2), row.get(3));
     if then == now {
         return Ok((epoch, board));
     }
@@ -175,7 +180,9 @@ async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(
             incarnation = CASE WHEN $2 = '' THEN incarnation ELSE $2 END WHERE epoch = $1 RETURNING epoch)
         UPDATE tasks SET claim = claim + $3, lease_until = 0
             WHERE status IN ('intake', 'queued', 'claimed', 'started') AND EXISTS (SELECT 1 FROM raised)";
-    let done = client.execute(raise, &[&epoch, &incarnation, &CLAIMS]).await;
+    let done = client
+        .execute(raise, &[&epoch, &incarnation, &CLAIMS])
+        .await;
     let changed = done?;
     warn!(
         tasks = changed,
@@ -186,7 +193,11 @@ async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(
 
 /// Takes the lease of this host's name, or goes on with it. Returns its beat.
 async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> {
-    let (name, key, run) = (&fleet.host.name, &fleet.host.signer.verifier().to_string(), &fleet.run);
+    let (name, key, run) = (
+        &fleet.host.name,
+        &fleet.host.signer.verifier().to_string(),
+        &fleet.run,
+    );
     let insert = "INSERT INTO hosts (name, key, run, version) VALUES ($1, $2, '', $3) ON CONFLICT DO NOTHING";
     let version = env!("CARGO_PKG_VERSION");
     client.execute(insert, &[name, key, &version]).await?;
@@ -198,7 +209,9 @@ async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> 
     let take = "UPDATE hosts SET run = $3, version = $4, beat = beat + 1, lease_until = now_ms() + $5
         WHERE name = $1 AND key = $2 AND (run = $3 OR lease_until <= now_ms()) RETURNING beat, now_ms()";
     let length = LEASE.as_millis() as i64;
-    let row = client.query_opt(take, &[name, key, run, &version, &length]).await;
+    let row = client
+        .query_opt(take, &[name, key, run, &version, &length])
+        .await;
     if let Some(row) = row? {
         fleet
             .lease
@@ -210,26 +223,32 @@ async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> 
     let row = client.query_opt(&who, &[name, key]).await?;
     let row = row.ok_or("this host's row was removed at the same moment")?;
     let (its_name, its_key, left): (String, String, i64) = (row.get(0), row.get(1), row.get(2));
-    Err(BoardFault::from(match (its_name == *name, its_key == *key) {
-        (true, true) => format!(
-            "another daemon has the lease of the host {name}, for {} s more: one that was just killed is waited for; a copy \
+    Err(BoardFault::from(
+        match (its_name == *name, its_key == *key) {
+            (true, true) => format!(
+                "another daemon has the lease of the host {name}, for {} s more: one that was just killed is waited for; a copy \
              of a state directory needs a key and a --host of its own",
-            left / 1000
-        ),
-        (true, false) => format!(
-            "the name {name} is another key's ({its_key}): choose another with --host, or, if that host is gone for good, \
+                left / 1000
+            ),
+            (true, false) => format!(
+                "the name {name} is another key's ({its_key}): choose another with --host, or, if that host is gone for good, \
              DELETE FROM colibri.hosts WHERE name = '{name}'"
-        ),
-        (false, _) => format!(
-            "this host's key is the host {its_name}'s already: start it with --host {its_name}, or, if its state directory \
+            ),
+            (false, _) => format!(
+                "this host's key is the host {its_name}'s already: start it with --host {its_name}, or, if its state directory \
              is a copy, remove trail.key there"
-        ),
-    }))
+            ),
+        },
+    ))
 }
 
 /// Renews the lease, and says what this host has where that is not what it `reported`. Returns its beat, and the board's
 /// epoch.
-async fn renew(client: &Client, fleet: &FleetState, reported: &mut String) -> Result<(i64, i64), BoardFault> {
+async fn renew(
+    client: &Client,
+    fleet: &FleetState,
+    reported: &mut String,
+) -> Result<(i64, i64), BoardFault> {
     let places = fleet.places.lock().clone();
     let sent = elapsed();
     let renew = "UPDATE hosts SET beat = beat + 1, lease_until = now_ms() + $3, agents = $4, free_places = $5,
@@ -242,7 +261,14 @@ async fn renew(client: &Client, fleet: &FleetState, reported: &mut String) -> Re
     let length = LEASE.as_millis() as i64;
     let (host, free) = (&fleet.host, i64::from(places.free));
     let instances = Some(&places.instances).filter(|instances| **instances != *reported);
-    let values: [&(dyn ToSql + Sync); 6] = [&host.name, &fleet.run, &length, &places.agents, &free, &instances];
+    let values: [&(dyn ToSql + Sync); 6] = [
+        &host.name,
+        &fleet.run,
+        &length,
+        &places.agents,
+        &free,
+        &instances,
+    ];
     let row = client.query_opt(renew, &values).await?;
     let Some(row) = row else {
         fleet.lease.lose();

@@ -50,7 +50,11 @@ pub struct Fleet {
 
 impl std::fmt::Debug for Fleet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Fleet({}, {})", self.state.address.shown, self.state.host.name)
+        write!(
+            f,
+            "Fleet({}, {})",
+            self.state.address.shown, self.state.host.name
+        )
     }
 }
 
@@ -155,7 +159,8 @@ impl Fleet {
         let sql = "SELECT name, instances FROM hosts WHERE name <> ?1 AND lease_until > now_ms() ORDER BY name";
         let own = [Value::from(self.state.host.name.clone())];
         let read = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
-        let mut hosts: Vec<(String, String)> = self.work(false, |statements| statements.all(sql, &own, read))?;
+        let mut hosts: Vec<(String, String)> =
+            self.work(false, |statements| statements.all(sql, &own, read))?;
         hosts.retain(|(name, _)| is_host_name(name));
         Ok(hosts)
     }
@@ -242,9 +247,14 @@ impl Fleet {
             let insert = "INSERT INTO persons (name) SELECT ?1::TEXT WHERE NOT EXISTS
                 (SELECT 1 FROM persons WHERE name = ?1) ON CONFLICT (name) DO NOTHING";
             statements.execute(insert, &name)?;
-            statements.one("SELECT id FROM persons WHERE name = ?1", &name, |row| row.get(0))
+            statements.one("SELECT id FROM persons WHERE name = ?1", &name, |row| {
+                row.get(0)
+            })
         })?;
-        let number = number.ok_or_else(|| self.connections.unusable("a person was removed at the same moment"))?;
+        let number = number.ok_or_else(|| {
+            self.connections
+                .unusable("a person was removed at the same moment")
+        })?;
         self.people.note(account, number);
         Ok(number)
     }
@@ -270,15 +280,23 @@ impl Fleet {
 
     /// The condition that this host's lease is in force by the database's clock. Its parameters are added to `values`.
     pub(super) fn lease_condition(&self, values: &mut Vec<Value>) -> String {
-        values.extend([self.state.host.name.clone().into(), self.state.run.clone().into()]);
+        values.extend([
+            self.state.host.name.clone().into(),
+            self.state.run.clone().into(),
+        ]);
         let (host, run) = (values.len() - 1, values.len());
-        format!("EXISTS (SELECT 1 FROM hosts WHERE name = ?{host} AND run = ?{run} AND lease_until > now_ms())")
+        format!(
+            "EXISTS (SELECT 1 FROM hosts WHERE name = ?{host} AND run = ?{run} AND lease_until > now_ms())"
+        )
     }
 
     /// Gives the lease back: this daemon ends, and others take over at once.
     pub fn leave(self: &Arc<Self>) {
         self.state.lease.lose();
-        let values = [Value::from(self.state.host.name.clone()), self.state.run.clone().into()];
+        let values = [
+            Value::from(self.state.host.name.clone()),
+            self.state.run.clone().into(),
+        ];
         let sql = "UPDATE hosts SET lease_until = 0, free_places = 0 WHERE name = ?1 AND run = ?2";
         let left = self.work(false, |statements| statements.execute(sql, &values));
         if let Err(error) = left {
@@ -321,12 +339,18 @@ impl HostNames for Fleet {
         self.rows().foreign_task(task, seal)
     }
 
-    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>, seal: &RowSeal) -> Option<String> {
+    fn foreign_schedule(
+        &self,
+        facts: &serde_json::Value,
+        creator: Option<&str>,
+        seal: &RowSeal,
+    ) -> Option<String> {
         self.rows().foreign_schedule(facts, creator, seal)
     }
 
     fn local_session<'a>(&self, session: &'a str) -> &'a str {
         let own = session.strip_prefix(&*self.state.host.name);
-        own.and_then(|rest| rest.strip_prefix(':')).unwrap_or(session)
+        own.and_then(|rest| rest.strip_prefix(':'))
+            .unwrap_or(session)
     }
 }

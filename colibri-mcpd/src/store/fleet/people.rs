@@ -56,7 +56,10 @@ impl People {
                     return person.clone();
                 }
                 let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-                format!("{}@{host}", user.map_or_else(|| uid.to_string(), |user| user.name))
+                format!(
+                    "{}@{host}",
+                    user.map_or_else(|| uid.to_string(), |user| user.name)
+                )
             }
             Account::Group(gid) => {
                 let group = Group::from_gid(Gid::from_raw(gid)).ok().flatten();
@@ -95,7 +98,10 @@ impl People {
             return Some(*uid);
         }
         let user = name.strip_suffix(&*self.host)?.strip_suffix('@')?;
-        let found = User::from_name(user).ok().flatten().map(|user| user.uid.as_raw());
+        let found = User::from_name(user)
+            .ok()
+            .flatten()
+            .map(|user| user.uid.as_raw());
         let uid = found.or_else(|| user.parse().ok())?;
         // Who is somebody else by the policy is not this one.
         (!mapped.contains_key(&uid)).then_some(uid)
@@ -105,7 +111,10 @@ impl People {
     pub(super) fn gid(&self, name: &str) -> Option<u32> {
         let group = name.strip_prefix("group:")?;
         let group = group.strip_suffix(&*self.host)?.strip_suffix('@')?;
-        let found = Group::from_name(group).ok().flatten().map(|group| group.gid.as_raw());
+        let found = Group::from_name(group)
+            .ok()
+            .flatten()
+            .map(|group| group.gid.as_raw());
         found.or_else(|| group.parse().ok())
     }
 }
@@ -123,7 +132,10 @@ mod tests {
         assert_eq!(here.uid("root@build1"), Some(0));
         here.map(HashMap::from([(3_999_999, "ann".to_owned())]));
         there.map(HashMap::from([(7, "ann".to_owned())]));
-        assert_eq!((here.uid("ann"), there.uid("ann")), (Some(3_999_999), Some(7)));
+        assert_eq!(
+            (here.uid("ann"), there.uid("ann")),
+            (Some(3_999_999), Some(7))
+        );
         assert_eq!(here.uid("3999999@build1"), None, "that is Ann now");
         assert_eq!(here.name(Account::Group(3_999_998)), "group:3999998@build1");
         assert_eq!(here.gid("group:3999998@build1"), Some(3_999_998));

@@ -165,7 +165,10 @@ async fn migrate(client: &Client, role: &str) -> Result<(), BoardFault> {
             _ => fault(&error),
         };
         if schemas == 0 {
-            client.batch_execute("CREATE SCHEMA colibri").await.map_err(refused)?;
+            client
+                .batch_execute("CREATE SCHEMA colibri")
+                .await
+                .map_err(refused)?;
         }
         let table = "CREATE TABLE migrations (version BIGINT PRIMARY KEY, made_at TIMESTAMPTZ NOT NULL DEFAULT now())";
         client.batch_execute(table).await.map_err(refused)?;
@@ -194,12 +197,14 @@ async fn migrate(client: &Client, role: &str) -> Result<(), BoardFault> {
             ),
             _ => fault(&error),
         })?;
-        let (note, version) = ("INSERT INTO migrations (version) VALUES ($1)", version as i64);
+        let (note, version) = (
+            "INSERT INTO migrations (version) VALUES ($1)",
+            version as i64,
+        );
         client.execute(note, &[&version]).await?;
     }
     for (table, column) in TABLES {
-        let there =
-            "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('colibri.' || $1::TEXT) AND attname = $2";
+        let there = "SELECT count(*) FROM pg_attribute WHERE attrelid = to_regclass('colibri.' || $1::TEXT) AND attname = $2";
         let row = client.query_one(there, &[&table, &column]).await?;
         if row.get::<_, i64>(0) == 0 {
             return Err(format!(
@@ -207,13 +212,24 @@ async fn migrate(client: &Client, role: &str) -> Result<(), BoardFault> {
             )
             .into());
         }
-        rights(client, role, table, &["SELECT", "INSERT", "UPDATE", "DELETE"]).await?;
+        rights(
+            client,
+            role,
+            table,
+            &["SELECT", "INSERT", "UPDATE", "DELETE"],
+        )
+        .await?;
     }
     Ok(())
 }
 
 /// Looks whether the role may do what the board needs.
-async fn rights(client: &Client, role: &str, table: &str, needed: &[&str]) -> Result<(), BoardFault> {
+async fn rights(
+    client: &Client,
+    role: &str,
+    table: &str,
+    needed: &[&str],
+) -> Result<(), BoardFault> {
     for right in needed {
         let may = "SELECT has_schema_privilege('colibri', 'USAGE')
             AND has_table_privilege(to_regclass('colibri.' || $1::TEXT), $2::TEXT)";

@@ -61,7 +61,10 @@ pub(in crate::store) fn digest(result: &str) -> String {
 
 /// True if who has claimed the task has something to say in this state.
 fn is_by_claimer(status: TaskStatus) -> bool {
-    !matches!(status, TaskStatus::Intake | TaskStatus::Queued | TaskStatus::Cancelled)
+    !matches!(
+        status,
+        TaskStatus::Intake | TaskStatus::Queued | TaskStatus::Cancelled
+    )
 }
 
 /// Signs and checks rows for one host.
@@ -120,7 +123,8 @@ impl RowSigner<'_> {
 
     /// The text of a state of a task. A task whose host is not known is one that nobody has signed.
     fn state_text(&self, task: &Task, host: &str, result: Option<&str>) -> String {
-        let session = |session: &Option<String>| session.as_ref().map(|name| self.state.session(name));
+        let session =
+            |session: &Option<String>| session.as_ref().map(|name| self.state.session(name));
         let claimed_by = task.claimed_by.map(|uid| match &task.claimed_person {
             Some(name) => name.clone(),
             None => self.person_name(uid),
@@ -173,7 +177,12 @@ impl RowSigner<'_> {
             }
             let host = seal.host.as_deref().unwrap_or_default();
             let text = self.task_text(task, host);
-            self.check(host, task.person.as_deref(), &text, seal.signature.as_deref())?;
+            self.check(
+                host,
+                task.person.as_deref(),
+                &text,
+                seal.signature.as_deref(),
+            )?;
             let status = task.said.status;
             let host = seal.state_host.as_deref().unwrap_or_default();
             let is_of_host = |session: &Option<String>| match session {
@@ -184,13 +193,18 @@ impl RowSigner<'_> {
                     .is_some_and(|(of, _)| of == host),
                 None => true,
             };
-            if !is_of_host(&task.for_session) || is_by_claimer(status) && !is_of_host(&task.claimed_session) {
+            if !is_of_host(&task.for_session)
+                || is_by_claimer(status) && !is_of_host(&task.claimed_session)
+            {
                 return Err(ForeignRow::Instance);
             }
             if seal.result.is_some() != (status == TaskStatus::Done) {
                 return Err(ForeignRow::Result);
             }
-            let claimer = task.claimed_person.as_deref().filter(|_| is_by_claimer(status));
+            let claimer = task
+                .claimed_person
+                .as_deref()
+                .filter(|_| is_by_claimer(status));
             let text = self.state_text(task, host, seal.result.as_deref());
             self.check(host, claimer, &text, seal.state_signature.as_deref())
         };
@@ -198,7 +212,10 @@ impl RowSigner<'_> {
     }
 
     fn schedule_text(&self, host: &str, facts: &serde_json::Value) -> String {
-        format!("{SCHEDULE}\n{}\n", json!([&*self.state.board.lock(), host, facts]))
+        format!(
+            "{SCHEDULE}\n{}\n",
+            json!([&*self.state.board.lock(), host, facts])
+        )
     }
 
     /// Signs a schedule that was just added: its number, times, work, creator, and time of creation.
@@ -210,7 +227,11 @@ impl RowSigner<'_> {
     ) -> Result<(), TransactionError> {
         let own = &self.state.host;
         let signature = own.signer.sign(&self.schedule_text(&own.name, facts));
-        let values = [own.name.clone().into(), signature.into(), id.cast_signed().into()];
+        let values = [
+            own.name.clone().into(),
+            signature.into(),
+            id.cast_signed().into(),
+        ];
         let sql = "UPDATE schedules SET host = ?1, signature = ?2 WHERE id = ?3";
         statements.execute(sql, &values).map(drop)
     }
@@ -229,7 +250,13 @@ impl RowSigner<'_> {
     }
 
     /// Looks whether a host that counts for a person has signed a text.
-    fn check(&self, host: &str, person: Option<&str>, text: &str, signature: Option<&str>) -> Result<(), ForeignRow> {
+    fn check(
+        &self,
+        host: &str,
+        person: Option<&str>,
+        text: &str,
+        signature: Option<&str>,
+    ) -> Result<(), ForeignRow> {
         let Some(signature) = signature else {
             return Err(ForeignRow::Unsigned);
         };
@@ -242,7 +269,10 @@ impl RowSigner<'_> {
             Some(counted) => {
                 if let Some(person) = person.filter(|person| !counted.counts_for(host, person)) {
                     let person = brief(person, MAX_NAME);
-                    return Err(ForeignRow::OtherPerson { host: shown, person });
+                    return Err(ForeignRow::OtherPerson {
+                        host: shown,
+                        person,
+                    });
                 }
                 &counted.key
             }

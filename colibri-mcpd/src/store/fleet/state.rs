@@ -51,8 +51,13 @@ pub(super) type CountedHosts = Arc<BTreeMap<String, CountedHost>>;
 
 impl CountedHost {
     pub(super) fn counts_for(&self, name: &str, person: &str) -> bool {
-        let is_elsewhere = person.rsplit_once('@').is_some_and(|(_, host)| host != name);
-        !is_elsewhere && [person, EVERYBODY].iter().any(|known| self.persons.contains(*known))
+        let is_elsewhere = person
+            .rsplit_once('@')
+            .is_some_and(|(_, host)| host != name);
+        !is_elsewhere
+            && [person, EVERYBODY]
+                .iter()
+                .any(|known| self.persons.contains(*known))
     }
 }
 
@@ -112,7 +117,9 @@ mod tests {
         }
         let all = counted(&["*"]);
         assert!(all.counts_for("build1", "bob") && all.counts_for("build1", "bob@build1"));
-        assert!(!all.counts_for("build1", "bob@build2") && !all.counts_for("build1", "a@build1@build2"));
+        assert!(
+            !all.counts_for("build1", "bob@build2") && !all.counts_for("build1", "a@build1@build2")
+        );
         assert!(!counted(&[]).counts_for("build1", "ann"));
     }
 }

@@ -57,7 +57,10 @@ impl<'a> FleetStatements<'a> {
         T: Send + 'static,
         F: Future<Output = Result<T, tokio_postgres::Error>> + Send + 'static,
     {
-        let gone = || self.connections.unusable("the connection to the database is gone");
+        let gone = || {
+            self.connections
+                .unusable("the connection to the database is gone")
+        };
         let client = self.client.clone().ok_or_else(gone)?;
         let is_due = self.transaction == TransactionState::Due;
         let begin = client.clone();
@@ -77,7 +80,9 @@ impl<'a> FleetStatements<'a> {
         let done = self.connections.wait(begun_work);
         let is_broken = match &done {
             Err(_) => true,
-            Ok(done) => done.as_ref().is_err_and(|error| error.as_db_error().is_none()),
+            Ok(done) => done
+                .as_ref()
+                .is_err_and(|error| error.as_db_error().is_none()),
         };
         if is_broken && let Some(client) = self.client.take().and_then(Arc::into_inner) {
             drop(Object::take(client));
@@ -87,7 +92,9 @@ impl<'a> FleetStatements<'a> {
 
     /// Ends the transaction, if one has begun, with `COMMIT` or `ROLLBACK`.
     pub(super) fn end(&mut self, sql: &'static str) -> Result<(), StoreError> {
-        if std::mem::replace(&mut self.transaction, TransactionState::None) != TransactionState::Open {
+        if std::mem::replace(&mut self.transaction, TransactionState::None)
+            != TransactionState::Open
+        {
             return Ok(());
         }
         self.run(|client| async move { client.batch_execute(sql).await })
@@ -102,7 +109,8 @@ impl<'a> FleetStatements<'a> {
 /// The same statement with PostgreSQL's parameters, and with the columns of signatures, which SQLite has not.
 fn translated(sql: &str) -> String {
     let sql = sql.replace(SEAL, SEAL_COLUMNS);
-    sql.replace(SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS).replace('?', "$")
+    sql.replace(SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS)
+        .replace('?', "$")
 }
 
 fn parameters(values: &[Value]) -> Vec<BoundValue> {
@@ -110,26 +118,44 @@ fn parameters(values: &[Value]) -> Vec<BoundValue> {
 }
 
 impl Statements for FleetStatements<'_> {
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<BoardRow<'_>>, TransactionError> {
+    fn query(
+        &mut self,
+        sql: &str,
+        values: &[Value],
+    ) -> Result<Vec<BoardRow<'_>>, TransactionError> {
         let (sql, values) = (translated(sql), parameters(values));
         let rows = self.run(|client| async move {
             let statement = client.prepare_cached(&sql).await?;
-            let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+            let values: Vec<_> = values
+                .iter()
+                .map(|value| value as &(dyn ToSql + Sync))
+                .collect();
             client.query(&statement, &values).await
         })?;
         let (connections, names) = (self.connections, self.names);
         let read = |row: &Row| -> Result<BoardRow<'_>, StoreError> {
             let mut seal = RowSeal::default();
             let values = row.columns().iter().enumerate();
-            let values = values.filter(|(number, column)| !seal.read(column.name(), || row.get(*number)));
-            let values = values.map(|(number, column)| match *column.type_() {
-                Type::INT8 => Ok(row.get::<_, Option<i64>>(number).map_or(Value::Null, Value::from)),
-                Type::TEXT => Ok(row.get::<_, Option<String>>(number).map_or(Value::Null, Value::from)),
-                ref other => Err(connections.unusable(format!("column {} has the type {other}", column.name()))),
-            });
+            let values =
+                values.filter(|(number, column)| !seal.read(column.name(), || row.get(*number)));
+            let values =
+                values.map(|(number, column)| match *column.type_() {
+                    Type::INT8 => Ok(row
+                        .get::<_, Option<i64>>(number)
+                        .map_or(Value::Null, Value::from)),
+                    Type::TEXT => Ok(row
+                        .get::<_, Option<String>>(number)
+                        .map_or(Value::Null, Value::from)),
+                    ref other => Err(connections
+                        .unusable(format!("column {} has the type {other}", column.name()))),
+                });
             let values = values.collect::<Result<_, _>>()?;
             let names = Some(names);
-            Ok(BoardRow { values, names, seal })
+            Ok(BoardRow {
+                values,
+                names,
+                seal,
+            })
         };
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)
     }
@@ -138,7 +164,10 @@ impl Statements for FleetStatements<'_> {
         let (sql, values) = (translated(sql), parameters(values));
         Ok(self.run(|client| async move {
             let statement = client.prepare_cached(&sql).await?;
-            let values: Vec<_> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+            let values: Vec<_> = values
+                .iter()
+                .map(|value| value as &(dyn ToSql + Sync))
+                .collect();
             client.execute(&statement, &values).await
         })?)
     }
@@ -157,13 +186,19 @@ impl Statements for FleetStatements<'_> {
 struct BoundValue(Value);
 
 impl ToSql for BoundValue {
-    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         match (&self.0, kind) {
             (Value::Null, _) => Ok(IsNull::Yes),
             (Value::Integer(number), &Type::INT4) => i32::try_from(*number)?.to_sql(kind, out),
             (Value::Integer(number), _) => number.to_sql_checked(kind, out),
             (Value::Text(text), _) => text.to_sql_checked(kind, out),
-            (Value::Real(_) | Value::Blob(_), _) => Err("the board has numbers and texts alone".into()),
+            (Value::Real(_) | Value::Blob(_), _) => {
+                Err("the board has numbers and texts alone".into())
+            }
         }
     }
 

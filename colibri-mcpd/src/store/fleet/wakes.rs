@@ -28,7 +28,10 @@ pub(super) async fn send(fleet: Weak<FleetState>, connection: Pool) {
         }
         let wake = async {
             let client = connection.get().await.ok()?;
-            let statement = client.prepare_cached("SELECT pg_notify($1, $2)").await.ok()?;
+            let statement = client
+                .prepare_cached("SELECT pg_notify($1, $2)")
+                .await
+                .ok()?;
             client.execute(&statement, &[&CHANNEL, &name]).await.ok()
         };
         // The renewal of the lease says what is wrong with the database.

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use colibri_trail::{
-    HostWitnessError, ProofError, answer_request, request_cosignature, store_cosignature, witness_directory,
+    HostWitnessError, ProofError, answer_request, request_cosignature, store_cosignature,
+    witness_directory,
 };
 use tracing::warn;
 
@@ -117,7 +118,11 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
             };
             let request = self.request(&row, &mut notes);
             let fault = [answer.as_ref().err(), request.as_ref().err()];
-            let fault: Vec<String> = fault.into_iter().flatten().map(ToString::to_string).collect();
+            let fault: Vec<String> = fault
+                .into_iter()
+                .flatten()
+                .map(ToString::to_string)
+                .collect();
             let fault = fault.join("; ");
             if fault != notes.said && !fault.is_empty() {
                 warn!(host = name, "{fault}");
@@ -125,7 +130,8 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
             notes.said = fault;
             self.notes.insert(name.clone(), notes);
             if let Ok(Some(answer)) = answer {
-                let key = std::fs::read_to_string(witness_directory(&self.state_dir).join("witness.pub"));
+                let key =
+                    std::fs::read_to_string(witness_directory(&self.state_dir).join("witness.pub"));
                 let values = [name.clone(), own.clone(), key.unwrap_or_default(), answer];
                 fleet.put(
                     "INSERT INTO cosignatures (host, witness, key, note) VALUES (?1, ?2, ?3, ?4)
@@ -146,13 +152,20 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
     }
 
     /// The answer to a host's request, if the board does not have it.
-    fn answer(&self, row: &HostRow, notes: &mut HostNotes) -> Result<Option<String>, HostWitnessError> {
-        let Some(request) = &row.request else { return Ok(None) };
+    fn answer(
+        &self,
+        row: &HostRow,
+        notes: &mut HostNotes,
+    ) -> Result<Option<String>, HostWitnessError> {
+        let Some(request) = &row.request else {
+            return Ok(None);
+        };
         let answer = match &notes.answered {
             Some((answered, answer)) if answered == request => answer.clone(),
             _ => {
                 let dir = witness_directory(&self.state_dir);
-                let answer = answer_request(&dir, (&row.name, &row.key), request, SystemTime::now());
+                let answer =
+                    answer_request(&dir, (&row.name, &row.key), request, SystemTime::now());
                 if let Ok(_) | Err(HostWitnessError::Rewritten { .. }) = &answer {
                     notes.answered = Some((request.clone(), answer.as_ref().ok().cloned()));
                 }
@@ -163,10 +176,17 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
     }
 
     /// The request to a host, if there is something for it to sign that is not requested on the board.
-    fn request(&self, row: &HostRow, notes: &mut HostNotes) -> Result<Option<String>, HostWitnessError> {
-        let Some(sealed) = (self.sealed)() else { return Ok(None) };
-        let is_same =
-            |(then, signed, _): &&(u64, Option<String>, Option<String>)| *then == sealed && *signed == row.signed;
+    fn request(
+        &self,
+        row: &HostRow,
+        notes: &mut HostNotes,
+    ) -> Result<Option<String>, HostWitnessError> {
+        let Some(sealed) = (self.sealed)() else {
+            return Ok(None);
+        };
+        let is_same = |(then, signed, _): &&(u64, Option<String>, Option<String>)| {
+            *then == sealed && *signed == row.signed
+        };
         let request = match notes.requested.as_ref().filter(is_same) {
             Some((.., request)) => request.clone(),
             None => {
@@ -176,7 +196,10 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
                     }
                     _ => Ok(None),
                 };
-                let request = match request_cosignature(&self.state_dir, known.as_ref().ok().copied().flatten()) {
+                let request = match request_cosignature(
+                    &self.state_dir,
+                    known.as_ref().ok().copied().flatten(),
+                ) {
                     Err(ProofError::NotSealed(_)) => None,
                     request => request?,
                 };

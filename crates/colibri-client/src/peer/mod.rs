@@ -37,8 +37,12 @@ pub enum PeerError {
 impl fmt::Display for PeerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            PeerError::Unreadable(source) => write!(f, "whose the other end is cannot be found out: {source}"),
-            PeerError::Unseen => f.write_str("whose the other end is cannot be seen: it is not in the system's table"),
+            PeerError::Unreadable(source) => {
+                write!(f, "whose the other end is cannot be found out: {source}")
+            }
+            PeerError::Unseen => f.write_str(
+                "whose the other end is cannot be seen: it is not in the system's table",
+            ),
             PeerError::Closed => f.write_str("the other end is closed"),
             PeerError::Stranger(uid) => write!(f, "the other end is uid {uid}'s"),
         }
@@ -69,8 +73,12 @@ impl ConnectionTable {
     /// It is another user's (root is one, too), or cannot be seen.
     pub fn check_caller(&self, accepted: &TcpStream) -> Result<(), PeerError> {
         let (own, caller) = both_ends(accepted)?;
-        let from = self.0.partition_point(|end| (end.local, end.remote) < (caller, own));
-        let to = self.0.partition_point(|end| (end.local, end.remote) <= (caller, own));
+        let from = self
+            .0
+            .partition_point(|end| (end.local, end.remote) < (caller, own));
+        let to = self
+            .0
+            .partition_point(|end| (end.local, end.remote) <= (caller, own));
         is_caller(&self.0[from..to], own, caller, sys::uid())?;
         // Where that connection was gone, another from the same port may have been what the table showed. As long as
         // this end is connected there is no other.
@@ -79,7 +87,10 @@ impl ConnectionTable {
 
     /// The other ends of connections to a listener, accepted or not, each with its user; `None`: it is closed, and what
     /// it sent may still be read.
-    pub fn callers(&self, listener: SocketAddrV4) -> impl Iterator<Item = (SocketAddrV4, Option<u32>)> {
+    pub fn callers(
+        &self,
+        listener: SocketAddrV4,
+    ) -> impl Iterator<Item = (SocketAddrV4, Option<u32>)> {
         let is_there = |end: &&SocketEnd| end.is_live || end.state == TcpState::HalfClosed;
         let callers = self.0.iter().filter(move |end| end.remote == listener);
         callers
@@ -122,9 +133,19 @@ fn looked_up(look: impl Fn() -> Result<(), PeerError>) -> Result<(), PeerError> 
     look()
 }
 
-fn is_caller(ends: &[SocketEnd], own: SocketAddrV4, caller: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
-    let callers = || ends.iter().filter(|end| (end.local, end.remote) == (caller, own));
-    let is_open = |end: &&SocketEnd| end.is_live && matches!(end.state, TcpState::Established | TcpState::HalfClosed);
+fn is_caller(
+    ends: &[SocketEnd],
+    own: SocketAddrV4,
+    caller: SocketAddrV4,
+    uid: u32,
+) -> Result<(), PeerError> {
+    let callers = || {
+        ends.iter()
+            .filter(|end| (end.local, end.remote) == (caller, own))
+    };
+    let is_open = |end: &&SocketEnd| {
+        end.is_live && matches!(end.state, TcpState::Established | TcpState::HalfClosed)
+    };
     match all_of(callers().filter(is_open), uid) {
         // It is there, and no process has it: it will not come back.
         Err(PeerError::Unseen) if callers().any(|end| !end.is_live) => Err(PeerError::Closed),
@@ -132,9 +153,15 @@ fn is_caller(ends: &[SocketEnd], own: SocketAddrV4, caller: SocketAddrV4, uid: u
     }
 }
 
-fn is_listener(ends: &[SocketEnd], address: SocketAddrV4, own: SocketAddrV4, uid: u32) -> Result<(), PeerError> {
+fn is_listener(
+    ends: &[SocketEnd],
+    address: SocketAddrV4,
+    own: SocketAddrV4,
+    uid: u32,
+) -> Result<(), PeerError> {
     // Who listens at this very address comes before who listens at all of them.
-    let listens = |end: &&SocketEnd| end.is_live && end.local == address && end.state == TcpState::Listen;
+    let listens =
+        |end: &&SocketEnd| end.is_live && end.local == address && end.state == TcpState::Listen;
     all_of(ends.iter().filter(listens), uid)?;
     // The other end has no socket before it is accepted.
     let accepted = |end: &&SocketEnd| end.is_live && (end.local, end.remote) == (address, own);
@@ -155,7 +182,10 @@ fn all_of<'e>(mut ends: impl Iterator<Item = &'e SocketEnd>, uid: u32) -> Result
 
 #[cfg(target_os = "linux")]
 fn table() -> io::Result<Vec<SocketEnd>> {
-    tells_apart(sys::uid(), &std::fs::read_to_string("/proc/sys/kernel/overflowuid")?)?;
+    tells_apart(
+        sys::uid(),
+        &std::fs::read_to_string("/proc/sys/kernel/overflowuid")?,
+    )?;
     std::fs::read_to_string("/proc/net/tcp").map(|text| proc_net_tcp::read(&text))
 }
 
@@ -192,7 +222,13 @@ mod tests {
     const CALLER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 5000);
     const NOBODY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
-    fn end(local: SocketAddrV4, remote: SocketAddrV4, state: TcpState, uid: u32, is_live: bool) -> SocketEnd {
+    fn end(
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+        state: TcpState,
+        uid: u32,
+        is_live: bool,
+    ) -> SocketEnd {
         SocketEnd {
             local,
             remote,
@@ -221,7 +257,10 @@ mod tests {
             (vec![end(SERVER, CALLER, Established, 7, true)], "Unseen"),
             (vec![], "Unseen"),
             // Root is another user.
-            (vec![end(CALLER, SERVER, Established, 0, true)], "Stranger(0)"),
+            (
+                vec![end(CALLER, SERVER, Established, 0, true)],
+                "Stranger(0)",
+            ),
             (
                 vec![
                     end(CALLER, SERVER, Established, 7, true),
@@ -230,7 +269,11 @@ mod tests {
                 "Stranger(8)",
             ),
         ] {
-            assert_eq!(said(is_caller(&ends, SERVER, CALLER, 7)), wanted, "{ends:?}");
+            assert_eq!(
+                said(is_caller(&ends, SERVER, CALLER, 7)),
+                wanted,
+                "{ends:?}"
+            );
         }
         assert_eq!(
             said(is_caller(
@@ -250,14 +293,24 @@ mod tests {
         let everywhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 4000);
         for (ends, wanted) in [
             (vec![ours], "ours"),
-            (vec![ours, end(SERVER, CALLER, Established, 0, false)], "ours"),
-            (vec![ours, end(SERVER, CALLER, Established, 8, true)], "Stranger(8)"),
+            (
+                vec![ours, end(SERVER, CALLER, Established, 0, false)],
+                "ours",
+            ),
+            (
+                vec![ours, end(SERVER, CALLER, Established, 8, true)],
+                "Stranger(8)",
+            ),
             (vec![end(everywhere, NOBODY, Listen, 7, true)], "Unseen"),
             (vec![end(SERVER, NOBODY, Listen, 8, true)], "Stranger(8)"),
             (vec![end(SERVER, NOBODY, Listen, 7, false)], "Unseen"),
             (vec![end(SERVER, CALLER, Established, 7, true)], "Unseen"),
         ] {
-            assert_eq!(said(is_listener(&ends, SERVER, CALLER, 7)), wanted, "{ends:?}");
+            assert_eq!(
+                said(is_listener(&ends, SERVER, CALLER, 7)),
+                wanted,
+                "{ends:?}"
+            );
         }
     }
 
@@ -293,7 +346,10 @@ mod tests {
         accepted.read_to_end(&mut Vec::new()).unwrap();
         check_caller(&accepted).unwrap();
         let callers = |table: ConnectionTable| table.callers(server).collect::<Vec<_>>();
-        assert_eq!(callers(ConnectionTable::read().unwrap()), [(own, Some(sys::uid()))]);
+        assert_eq!(
+            callers(ConnectionTable::read().unwrap()),
+            [(own, Some(sys::uid()))]
+        );
         // Whoever is gone is nobody's.
         drop(caller);
         assert_eq!(said(check_caller(&accepted)), "Closed");

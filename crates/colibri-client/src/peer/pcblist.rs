@@ -189,8 +189,8 @@ mod tests {
             ]
         );
         assert!(
-            ends.iter()
-                .all(|end| end.local.ip() == &Ipv4Addr::LOCALHOST && end.remote.ip() == &Ipv4Addr::LOCALHOST)
+            ends.iter().all(|end| end.local.ip() == &Ipv4Addr::LOCALHOST
+                && end.remote.ip() == &Ipv4Addr::LOCALHOST)
         );
     }
 

@@ -62,7 +62,9 @@ pub(crate) enum BridgeError {
     #[error("the client closed stdout: {0}")]
     Output(io::Error),
     /// The daemon that came back does not take the session.
-    #[error("colibri-mcpd restarted and does not take the session as it was ({0}). Restart the MCP client")]
+    #[error(
+        "colibri-mcpd restarted and does not take the session as it was ({0}). Restart the MCP client"
+    )]
     Replay(String),
     /// There is no daemon now. The bridge waits for one.
     #[error(transparent)]
@@ -170,8 +172,13 @@ impl<W: Write + Send> StdioBridge<W> {
                 }
                 Ok(LinePiece::Nothing) => 0,
                 Ok(LinePiece::TooLong(beginning)) => {
-                    let text = format!("this message is longer than the limit of {MAX_LINE} bytes a line");
-                    self.answer(&error_line(peek::id_of_beginning(beginning), Code::FrameTooLong, text))?;
+                    let text =
+                        format!("this message is longer than the limit of {MAX_LINE} bytes a line");
+                    self.answer(&error_line(
+                        peek::id_of_beginning(beginning),
+                        Code::FrameTooLong,
+                        text,
+                    ))?;
                     0
                 }
                 Ok(LinePiece::End(b"")) | Err(_) => break,
@@ -232,9 +239,13 @@ impl<W: Write + Send> StdioBridge<W> {
                     let stream = stream.clone();
                     return (state, Some(stream));
                 }
-                DaemonLink::Down { since, failures, .. } => (*since, *failures),
+                DaemonLink::Down {
+                    since, failures, ..
+                } => (*since, *failures),
             };
-            let grace = since.map_or(Duration::ZERO, |since| GRACE.saturating_sub(since.elapsed()));
+            let grace = since.map_or(Duration::ZERO, |since| {
+                GRACE.saturating_sub(since.elapsed())
+            });
             if !grace.is_zero() {
                 self.changed.wait_for(&mut state, grace);
                 continue;
@@ -262,8 +273,9 @@ impl<W: Write + Send> StdioBridge<W> {
         };
         let stream = stream.clone();
         let _ = stream.shutdown(Shutdown::Write);
-        let waits =
-            |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_)) && state.in_flight.has_calls();
+        let waits = |state: &mut StdioBridgeState| {
+            matches!(state.link, DaemonLink::Up(_)) && state.in_flight.has_calls()
+        };
         self.changed.wait_while(&mut state, waits);
         let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
         self.changed.wait_while_for(&mut state, up, LINGER);
@@ -280,7 +292,9 @@ impl<W: Write + Send> StdioBridge<W> {
         }
         let mut state = self.state.lock();
         let again = state.in_flight.again();
-        (&stream).write_all(&again).map_err(|error| self.broken(error))?;
+        (&stream)
+            .write_all(&again)
+            .map_err(|error| self.broken(error))?;
         let stream = Arc::new(stream);
         state.link = DaemonLink::Up(stream.clone());
         state.wanted = false;
@@ -325,7 +339,11 @@ impl<W: Write + Send> StdioBridge<W> {
             let mut changed: String = session
                 .lists_change
                 .iter()
-                .map(|list| format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}\n"))
+                .map(|list| {
+                    format!(
+                        "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/{list}/list_changed\"}}\n"
+                    )
+                })
                 .collect();
             for uri in session.subscribed.keys() {
                 let uri = String::from_utf8_lossy(uri);
@@ -335,7 +353,9 @@ impl<W: Write + Send> StdioBridge<W> {
             }
             self.answer(changed.as_bytes())?;
         }
-        stream.set_read_timeout(None).map_err(|error| self.broken(error))
+        stream
+            .set_read_timeout(None)
+            .map_err(|error| self.broken(error))
     }
 
     /// Sends a request of the client's once more and returns its answer, which the client must not see twice.
@@ -356,7 +376,9 @@ impl<W: Write + Send> StdioBridge<W> {
                 .set_read_timeout(Some(left))
                 .and_then(|()| buffer.read(&mut stream));
             let (done, answer) = match read.map_err(broken)? {
-                LinePiece::End(_) | LinePiece::TooLong(_) => return Err(broken(io::ErrorKind::UnexpectedEof.into())),
+                LinePiece::End(_) | LinePiece::TooLong(_) => {
+                    return Err(broken(io::ErrorKind::UnexpectedEof.into()));
+                }
                 LinePiece::Nothing => (0, None),
                 LinePiece::Lines(piece) => {
                     let is_answer = |line: &[u8]| match peek::message(line) {
@@ -392,7 +414,8 @@ impl<W: Write + Send> StdioBridge<W> {
                 }
                 Ok(LinePiece::Nothing) => 0,
                 Ok(LinePiece::TooLong(beginning)) => {
-                    let text = format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
+                    let text =
+                        format!("the answer is longer than the limit of {MAX_LINE} bytes a line");
                     if let PeekedMessage::Answer { id } = peek::message(beginning)
                         && self.state.lock().in_flight.is_answered(id)
                     {

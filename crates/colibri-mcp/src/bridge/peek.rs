@@ -45,7 +45,12 @@ pub(crate) fn messages(line: &[u8]) -> Vec<&[u8]> {
         return vec![line];
     }
     serde_json::from_slice::<Vec<&serde_json::value::RawValue>>(line)
-        .map(|elements| elements.into_iter().map(|element| element.get().as_bytes()).collect())
+        .map(|elements| {
+            elements
+                .into_iter()
+                .map(|element| element.get().as_bytes())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -77,7 +82,11 @@ pub(super) fn cancelled_request(text: &[u8]) -> Option<Box<[u8]>> {
 
 /// The subscription that a `notifications/subscriptions/acknowledged` acknowledges.
 pub(super) fn acknowledged_subscription(text: &[u8]) -> Option<Box<[u8]>> {
-    at(text, &["params", "_meta", "io.modelcontextprotocol/subscriptionId"]).map(comparable)
+    at(
+        text,
+        &["params", "_meta", "io.modelcontextprotocol/subscriptionId"],
+    )
+    .map(comparable)
 }
 
 /// The value at this path of keys, as written.
@@ -193,7 +202,8 @@ fn value_end(text: &[u8], at: usize) -> Option<usize> {
             }
         }
         _ => {
-            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+            let ends =
+                |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
             let length = text[at..].iter().position(ends)?;
             (length > 0).then_some(at + length)
         }
@@ -259,7 +269,10 @@ mod tests {
             id_of_beginning(br#"{"id":"a","method":"m","params":{"x":"yyyy"#),
             b"\"a\""
         );
-        assert_eq!(id_of_beginning(br#"{"method":"m","params":{"id":1,"x":"yyyy"#), b"null");
+        assert_eq!(
+            id_of_beginning(br#"{"method":"m","params":{"id":1,"x":"yyyy"#),
+            b"null"
+        );
         assert_eq!(id_of_beginning(br#"{"id":12"#), b"null");
     }
 
@@ -282,7 +295,9 @@ mod tests {
     #[test]
     fn reads_what_notifications_are_about() {
         assert_eq!(
-            cancelled_request(br#"{"method":"notifications/cancelled","params":{"reason":"r","requestId":"x"}}"#),
+            cancelled_request(
+                br#"{"method":"notifications/cancelled","params":{"reason":"r","requestId":"x"}}"#
+            ),
             Some(b"\"x\""[..].into())
         );
         assert_eq!(

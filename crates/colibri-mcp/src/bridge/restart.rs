@@ -74,7 +74,11 @@ impl InFlight {
                 PendingRequest::Call => {}
             }
         }
-        for sent in self.session.iter().flat_map(|session| session.subscribed.values()) {
+        for sent in self
+            .session
+            .iter()
+            .flat_map(|session| session.subscribed.values())
+        {
             self.repeated.insert(sent.id.clone());
             again.extend_from_slice(&sent.line);
         }
@@ -101,7 +105,9 @@ impl InFlight {
         });
         let asked = std::mem::take(&mut self.asked);
         for id in &asked {
-            lines.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#);
+            lines.extend_from_slice(
+                br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"#,
+            );
             lines.extend_from_slice(id);
             lines.extend_from_slice(b",\"reason\":\"colibri-mcpd restarted\"}}\n");
         }
@@ -173,13 +179,16 @@ impl InFlight {
 
     /// Notes that the client subscribes to a resource, or does not want to any more.
     fn note_subscription(&mut self, subscribes: bool, id: &ComparableId, line: &[u8]) {
-        let (Some(session), Some(uri)) = (&mut self.session, peek::at(line, &["params", "uri"])) else {
+        let (Some(session), Some(uri)) = (&mut self.session, peek::at(line, &["params", "uri"]))
+        else {
             return;
         };
         let uri = comparable(uri);
         if subscribes {
             let (id, line) = (id.clone(), line.into());
-            session.subscribed.insert(uri, ReplayableRequest { id, line });
+            session
+                .subscribed
+                .insert(uri, ReplayableRequest { id, line });
         } else {
             session.subscribed.remove(&uri);
         }
@@ -227,7 +236,8 @@ impl InFlight {
             PeekedMessage::Notification {
                 method: b"notifications/subscriptions/acknowledged",
             } if !self.resubscribed.is_empty() => {
-                return !peek::acknowledged_subscription(line).is_some_and(|id| self.resubscribed.remove(&id));
+                return !peek::acknowledged_subscription(line)
+                    .is_some_and(|id| self.resubscribed.remove(&id));
             }
             _ => {}
         }
@@ -252,15 +262,22 @@ pub(super) struct InitializeResult {
 impl InitializeResult {
     pub(super) fn read(line: &[u8]) -> Result<InitializeResult, String> {
         let Some(version) = peek::at(line, &["result", "protocolVersion"]) else {
-            let why = peek::at(line, &["error", "message"]).and_then(|text| serde_json::from_slice(text).ok());
+            let why = peek::at(line, &["error", "message"])
+                .and_then(|text| serde_json::from_slice(text).ok());
             return Err(why.unwrap_or_else(|| "no result".to_owned()));
         };
         let changes = |list: &&str| {
-            peek::at(line, &["result", "capabilities", list, "listChanged"]).is_some_and(|changes| changes == b"true")
+            peek::at(line, &["result", "capabilities", list, "listChanged"])
+                .is_some_and(|changes| changes == b"true")
         };
         Ok(InitializeResult {
-            version: String::from_utf8_lossy(version).trim_matches('"').to_owned(),
-            lists_change: ["tools", "prompts", "resources"].into_iter().filter(changes).collect(),
+            version: String::from_utf8_lossy(version)
+                .trim_matches('"')
+                .to_owned(),
+            lists_change: ["tools", "prompts", "resources"]
+                .into_iter()
+                .filter(changes)
+                .collect(),
         })
     }
 }

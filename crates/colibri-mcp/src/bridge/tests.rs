@@ -44,7 +44,9 @@ impl Peer {
     }
 
     fn say(&mut self, line: &str) {
-        self.stream.write_all(format!("{line}\n").as_bytes()).unwrap();
+        self.stream
+            .write_all(format!("{line}\n").as_bytes())
+            .unwrap();
     }
 }
 
@@ -75,7 +77,8 @@ impl Client {
 
     fn expect_error(&mut self, id: &str, code: Code) -> String {
         let line = self.lines.next();
-        let value: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
+        let value: serde_json::Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?}"));
         assert_eq!(value["id"].to_string(), id, "{line}");
         assert_eq!(value["error"]["code"], code.row().number, "{line}");
         value["error"]["message"].as_str().unwrap().to_owned()
@@ -84,7 +87,9 @@ impl Client {
     /// Returns once the bridge has noticed that its daemon is gone.
     fn wait_until_down(&self) {
         let up = |state: &mut StdioBridgeState| matches!(state.link, DaemonLink::Up(_));
-        self.bridge.changed.wait_while(&mut self.bridge.state.lock(), up);
+        self.bridge
+            .changed
+            .wait_while(&mut self.bridge.state.lock(), up);
     }
 
     /// Closes stdin, and returns how the bridge ended and what was still delivered.
@@ -212,13 +217,20 @@ fn the_end_of_stdin_passes_on_and_pending_answers_still_arrive() {
     let daemon = std::thread::spawn(move || {
         daemon.expect(&call("1"));
         daemon.expect(&call("2"));
-        assert_eq!(daemon.lines.next(), "", "the end of stdin reaches the daemon");
+        assert_eq!(
+            daemon.lines.next(),
+            "",
+            "the end of stdin reaches the daemon"
+        );
         daemon.say(&answer("1"));
         daemon.say(&answer("2"));
     });
     assert_eq!(
         client.finish(),
-        (BridgeEnd::Well, format!("{}\n{}\n", answer("1"), answer("2")))
+        (
+            BridgeEnd::Well,
+            format!("{}\n{}\n", answer("1"), answer("2"))
+        )
     );
     daemon.join().unwrap();
 }
@@ -243,7 +255,10 @@ fn without_a_daemon_every_request_is_told_how_to_start_it_and_the_first_after_it
     client.expect_error("7", Code::DaemonUnreachable);
     client.say(&format!("[{},{}]", call("8"), call("9")));
     let batch: Vec<serde_json::Value> = serde_json::from_str(&client.lines.next()).unwrap();
-    assert_eq!((batch[0]["id"].as_u64(), batch[1]["id"].as_u64()), (Some(8), Some(9)));
+    assert_eq!(
+        (batch[0]["id"].as_u64(), batch[1]["id"].as_u64()),
+        (Some(8), Some(9))
+    );
     let listener = place.listen();
     client.say(&call("10"));
     let mut daemon = Peer::accept(&listener);
@@ -282,7 +297,11 @@ fn a_restart_fails_what_was_in_flight_and_opens_the_session_again() {
         .unwrap();
     let listener = place.listen();
     drop(daemon);
-    assert!(client.expect_error("2", Code::ConnectionLost).contains("restarted"));
+    assert!(
+        client
+            .expect_error("2", Code::ConnectionLost)
+            .contains("restarted")
+    );
     let mut daemon = Peer::accept(&listener);
     daemon.expect(INITIALIZE);
     daemon.say(r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#);
@@ -317,7 +336,8 @@ fn requests_during_a_restart_wait_for_the_new_daemon() {
 fn a_restart_keeps_the_log_level() {
     let place = Place::new();
     let (mut client, mut daemon) = open_session(&place);
-    let level = r#"{"jsonrpc":"2.0","id":5,"method":"logging/setLevel","params":{"level":"debug"}}"#;
+    let level =
+        r#"{"jsonrpc":"2.0","id":5,"method":"logging/setLevel","params":{"level":"debug"}}"#;
     client.say(level);
     daemon.expect(level);
     daemon.say(&answer("5"));
@@ -338,7 +358,9 @@ fn a_restart_keeps_subscriptions_to_resources() {
     let place = Place::new();
     let (mut client, mut daemon) = open_session(&place);
     let ask = |id: u32, method: &str, uri: &str| {
-        format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/{method}","params":{{"uri":"{uri}"}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"resources/{method}","params":{{"uri":"{uri}"}}}}"#
+        )
     };
     for (id, method, uri) in [
         (5, "subscribe", "s+a"),
@@ -364,7 +386,8 @@ fn a_restart_keeps_subscriptions_to_resources() {
     daemon.say(&answer("7"));
     client.expect(CHANGED);
     for uri in ["s+a", "s+c"] {
-        let updated = r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":""#;
+        let updated =
+            r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":""#;
         client.expect(&format!("{updated}{uri}\"}}}}"));
     }
     // The answers were had already; what comes next is news.
@@ -436,7 +459,10 @@ fn a_daemon_of_another_version_ends_the_bridge() {
     let mut daemon = Peer::accept(&listener);
     daemon.expect(INITIALIZE);
     daemon.say(&OPENED.replace("2025-11-25", "2025-06-18"));
-    assert!(matches!(client.receive.join().unwrap(), Err(BridgeError::Replay(_))));
+    assert!(matches!(
+        client.receive.join().unwrap(),
+        Err(BridgeError::Replay(_))
+    ));
 }
 
 #[test]
@@ -468,7 +494,11 @@ fn frames_at_the_limit_pass_and_longer_ones_are_answered_and_skipped() {
             .for_each(|line| writer.write_all(format!("{line}\n").as_bytes()).unwrap())
     });
     assert!(daemon.lines.next() == format!("{exact}\n"));
-    assert!(client.expect_error("\"big\"", Code::FrameTooLong).contains("16777216"));
+    assert!(
+        client
+            .expect_error("\"big\"", Code::FrameTooLong)
+            .contains("16777216")
+    );
     daemon.expect(&call("1"));
     written.join().unwrap();
     let start = r#"{"jsonrpc":"2.0","id":1,"result":""#;
@@ -489,7 +519,8 @@ fn a_slow_client_blocks_only_its_own_direction() {
     let filler = format!("{{\"method\":\"{}\"}}", "x".repeat(1 << 20));
     let mut flood = daemon.stream.try_clone().unwrap();
     let line = format!("{filler}\n");
-    let flooding = std::thread::spawn(move || (0..8).for_each(|_| flood.write_all(line.as_bytes()).unwrap()));
+    let flooding =
+        std::thread::spawn(move || (0..8).for_each(|_| flood.write_all(line.as_bytes()).unwrap()));
     for n in 0..100 {
         client.say(&call(&n.to_string()));
         daemon.expect(&call(&n.to_string()));

@@ -14,7 +14,9 @@ use super::context::CommandContext;
 use super::tool_list::OWN;
 use crate::connection::DaemonConnection;
 use crate::failure::CommandError;
-use crate::install::{self, InputAnswers, InstallPlan, InstallScope, PackageTools, RegistryFile, WriteOutcome};
+use crate::install::{
+    self, InputAnswers, InstallPlan, InstallScope, PackageTools, RegistryFile, WriteOutcome,
+};
 use crate::interrupt;
 use crate::owned_file::agree;
 use crate::progress;
@@ -71,18 +73,24 @@ pub(crate) struct Choices {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &AddArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let is_elsewhere = arguments.name.starts_with("ssh://");
     let (name, url) = match arguments.name.rsplit_once('/') {
         Some((_, server)) if is_elsewhere => (server, Some(&arguments.name)),
         _ => (&*arguments.name, arguments.url.as_ref()),
     };
-    if is_elsewhere && (arguments.url.is_some() || !arguments.command.is_empty() || !arguments.env.is_empty()) {
+    if is_elsewhere
+        && (arguments.url.is_some() || !arguments.command.is_empty() || !arguments.env.is_empty())
+    {
         let why = "ssh://HOST/ID says all: leave command, --url and --env out";
         return Err(CommandError::Usage(why.to_owned()));
     }
     if url.is_none() && arguments.command.is_empty() {
-        let why = "say what the server is: its command after --, --url URL, or ssh://HOST/ID as its name";
+        let why =
+            "say what the server is: its command after --, --url URL, or ssh://HOST/ID as its name";
         return Err(CommandError::Usage(why.to_owned()));
     }
     if !is_server_id(name) {
@@ -92,7 +100,12 @@ pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<
         )));
     }
     let proposal = match url {
-        Some(url) => importers::url(name, url, pairs(&arguments.header, "--header")?, arguments.sse),
+        Some(url) => importers::url(
+            name,
+            url,
+            pairs(&arguments.header, "--header")?,
+            arguments.sse,
+        ),
         None => {
             let env = pairs(&arguments.env, "--env")?;
             let command = from_here(&arguments.command);
@@ -100,7 +113,13 @@ pub(crate) fn run(arguments: &AddArguments, context: &CommandContext) -> Result<
         }
     };
     let offers = vec![(name.to_owned(), proposal, None)];
-    bring_in(offers, &InputAnswers::default(), &arguments.choices, None, context)
+    bring_in(
+        offers,
+        &InputAnswers::default(),
+        &arguments.choices,
+        None,
+        context,
+    )
 }
 
 /// The words of a command: a relative path is one from where the person is.
@@ -149,13 +168,15 @@ pub(crate) fn bring_in(
 ) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::choose(choices.service, &context.place)?;
     interrupt::hold_back()?;
-    let tools = PackageTools::new(choices.scripts).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
+    let tools = PackageTools::new(choices.scripts)
+        .map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let RegistryFile {
         entries: known,
         read: known_registry,
         ..
     } = install::registered(&scope)?;
-    let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) = (Vec::new(), Vec::new());
+    let (mut plans, mut refused): (Vec<InstallPlan>, Vec<(String, String)>) =
+        (Vec::new(), Vec::new());
     let (mut present, mut keys) = (Vec::new(), BTreeMap::new());
     for (id, mut proposal, mut bundle) in offers {
         let name = proposal.name.clone();
@@ -172,19 +193,30 @@ pub(crate) fn bring_in(
                 ),
             };
         }
-        let plan = match (&proposal.runs, known.contains_key(&id) && replacement.is_none()) {
-            _ if id == OWN => Err(anyhow!("{OWN} is what the daemon calls itself: give it another name")),
+        let plan = match (
+            &proposal.runs,
+            known.contains_key(&id) && replacement.is_none(),
+        ) {
+            _ if id == OWN => Err(anyhow!(
+                "{OWN} is what the daemon calls itself: give it another name"
+            )),
             (Err(why), _) => Err(anyhow!(why.clone())),
             (_, true) => Err(anyhow!(install::already(&id))),
             (Ok(_), false) => answers
                 .of(&mut proposal)
-                .and_then(|answers| install::plan(&proposal, &id, &answers, bundle.as_ref(), &tools))
+                .and_then(|answers| {
+                    install::plan(&proposal, &id, &answers, bundle.as_ref(), &tools)
+                })
                 .and_then(|plan| plan.for_scope(&scope)),
         };
         match (plan, known.get(&id)) {
             (Ok(plan), None) => plans.push(plan),
-            (Ok(plan), Some((_, entry))) if install::is_same(&plan, entry, &scope) => present.push(plan),
-            (Ok(_), Some(_)) => refused.push((name, format!("another one: {}", install::already(&id)))),
+            (Ok(plan), Some((_, entry))) if install::is_same(&plan, entry, &scope) => {
+                present.push(plan)
+            }
+            (Ok(_), Some(_)) => {
+                refused.push((name, format!("another one: {}", install::already(&id))))
+            }
             (Err(why), _) => refused.push((name, format!("{why:#}"))),
         }
     }
@@ -196,7 +228,11 @@ pub(crate) fn bring_in(
         ))?;
     }
     for (name, why) in &refused {
-        eprintln!("colibri-mcp: {} is refused: {}", visible(name), visible_lines(why));
+        eprintln!(
+            "colibri-mcp: {} is refused: {}",
+            visible(name),
+            visible_lines(why)
+        );
     }
     if plans.is_empty() && present.is_empty() {
         return Err(CommandError::Data(
@@ -206,7 +242,10 @@ pub(crate) fn bring_in(
     let what = counted(plans.len() as u64, "server");
     let agreed = install::agreements(&scope, &known_registry)?.unwrap_or_default();
     for plan in &present {
-        let stands = known_registry.servers.get(&plan.id).map(|entry| &entry.digest);
+        let stands = known_registry
+            .servers
+            .get(&plan.id)
+            .map(|entry| &entry.digest);
         if let (Some((_, entry)), true) = (known.get(&plan.id), stands != agreed.get(&plan.id)) {
             context.tell(&install::show_entry(&plan.id, entry))?;
         }
@@ -214,9 +253,17 @@ pub(crate) fn bring_in(
     let mut question = format!("Write {what} into {}?", scope.registry.display());
     if let Some(replacement) = &replacement {
         let all = || plans.iter().chain(&present);
-        let moved: Vec<_> = all().filter_map(|plan| keys.get(&plan.id).cloned()).collect();
-        let secrets = all().flat_map(|plan| &plan.secrets).map(|(_, _, value)| value.as_str());
-        context.tell(&replacement.announcement(&moved, &refused, &secrets.collect::<Vec<_>>())?)?;
+        let moved: Vec<_> = all()
+            .filter_map(|plan| keys.get(&plan.id).cloned())
+            .collect();
+        let secrets = all()
+            .flat_map(|plan| &plan.secrets)
+            .map(|(_, _, value)| value.as_str());
+        context.tell(&replacement.announcement(
+            &moved,
+            &refused,
+            &secrets.collect::<Vec<_>>(),
+        )?)?;
         question = format!(
             "Move {} into {}?",
             counted(moved.len() as u64, "server"),
@@ -246,7 +293,11 @@ pub(crate) fn bring_in(
     }
     let said = match written.ids.is_empty() {
         true => format!("All of them are in {} already.", scope.registry.display()),
-        false => format!("Added {} to {}.", written.ids.join(", "), scope.registry.display()),
+        false => format!(
+            "Added {} to {}.",
+            written.ids.join(", "),
+            scope.registry.display()
+        ),
     };
     refused.append(&mut written.failed);
     let refused = refused
@@ -256,14 +307,22 @@ pub(crate) fn bring_in(
     let told = install::reload(&context.place.socket);
     // What is turned off where it comes from stays so.
     let RegistryFile { entries, .. } = install::registered(&scope)?;
-    let has = |id: &str, key: &str| entries.get(id).is_some_and(|(_, entry)| entry.get(key).is_some());
+    let has = |id: &str, key: &str| {
+        entries
+            .get(id)
+            .is_some_and(|(_, entry)| entry.get(key).is_some())
+    };
     let there: Vec<String> = written
         .ids
         .iter()
         .chain(present.iter().map(|plan| &plan.id))
         .cloned()
         .collect();
-    let on: Vec<String> = there.iter().filter(|id| !has(id, "disabled")).cloned().collect();
+    let on: Vec<String> = there
+        .iter()
+        .filter(|id| !has(id, "disabled"))
+        .cloned()
+        .collect();
     let Some(replacement) = replacement else {
         told.answer(context, &scope, (said, facts), written.kept.as_deref())?;
         interrupt::release()?;
@@ -274,10 +333,16 @@ pub(crate) fn bring_in(
     interrupt::release()?;
     let dead = introduce_all(&on, context)?;
     // What does not start here may do so where it is; an address is as good from both, unless nothing starts here.
-    let is_address = |id: &String, why: &CommandError| has(id, "url") && matches!(why, CommandError::DeadServer(_));
+    let is_address = |id: &String, why: &CommandError| {
+        has(id, "url") && matches!(why, CommandError::DeadServer(_))
+    };
     let stays = |id: &&String| dead.get(*id).is_some_and(|why| !is_address(id, why));
     let (staying, moved): (Vec<&String>, Vec<&String>) = there.iter().partition(stays);
-    let keys_of = |ids: &[&String]| ids.iter().filter_map(|id| keys.get(*id).cloned()).collect::<Vec<_>>();
+    let keys_of = |ids: &[&String]| {
+        ids.iter()
+            .filter_map(|id| keys.get(*id).cloned())
+            .collect::<Vec<_>>()
+    };
     if !staying.is_empty() {
         context.tell(&replacement.staying(&keys_of(&staying)))?;
     }
@@ -292,7 +357,12 @@ pub(crate) fn bring_in(
         facts["moved"] = json!(moved);
         facts["file"] = json!(outcome.path);
         facts["original"] = json!(outcome.original);
-        told.answer(context, &scope, (outcome.text, facts), written.kept.as_deref())?;
+        told.answer(
+            context,
+            &scope,
+            (outcome.text, facts),
+            written.kept.as_deref(),
+        )?;
     }
     dead_servers(dead)?;
     Ok(ExitCode::SUCCESS)
@@ -318,7 +388,10 @@ fn introduce_all(ids: &[String], context: &CommandContext) -> Result<DeadServers
             Err(why) if context.place.private || matches!(why, CommandError::DeadServer(_)) => {
                 dead.insert(id.clone(), why);
             }
-            Err(why) => told.push(format!("{id} was not started: {}", visible_lines(&why.to_string()))),
+            Err(why) => told.push(format!(
+                "{id} was not started: {}",
+                visible_lines(&why.to_string())
+            )),
         }
     }
     if !told.is_empty() {
@@ -361,7 +434,8 @@ pub(crate) fn started(
     loop {
         interrupt::check()?;
         let asked = json!({ "server": id });
-        let (answer, _) = connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &asked)?;
+        let (answer, _) =
+            connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &asked)?;
         match start_outcome(&answer, Instant::now() >= until) {
             StartOutcome::Ready => return Ok(answer),
             StartOutcome::Failed(why) => return Err(CommandError::DeadServer(why)),
@@ -371,7 +445,8 @@ pub(crate) fn started(
         while Instant::now() < until {
             std::thread::sleep(PAUSE);
             let (all, _) = connection.ask::<Servers>("colibri/servers", &json!({}))?;
-            let is_starting = |server: &ServerFacts| server.id == id && server.state == ServerState::Starting;
+            let is_starting =
+                |server: &ServerFacts| server.id == id && server.state == ServerState::Starting;
             if !all.servers.iter().any(is_starting) {
                 break;
             }
@@ -392,7 +467,9 @@ fn start_outcome(answer: &ServerTools, is_late: bool) -> StartOutcome {
         return StartOutcome::Ready;
     };
     StartOutcome::Failed(match unseen.state {
-        ServerState::Starting if is_late => format!("it still starts after {} s", INTRODUCTION.as_secs()),
+        ServerState::Starting if is_late => {
+            format!("it still starts after {} s", INTRODUCTION.as_secs())
+        }
         ServerState::Starting => return StartOutcome::Starting,
         state => {
             let reason = unseen.reason.as_deref().unwrap_or("it gives no reason");
@@ -409,9 +486,13 @@ mod tests {
     fn a_server_that_does_not_come_to_start_is_no_success() {
         let unseen = |state: &str| {
             let unseen = json!([{ "server": "s", "state": state, "reason": "no module" }]);
-            serde_json::from_value(json!({ "tools": [], "left_out": 0, "not_seen": unseen })).unwrap()
+            serde_json::from_value(json!({ "tools": [], "left_out": 0, "not_seen": unseen }))
+                .unwrap()
         };
-        assert_eq!(start_outcome(&unseen("starting"), false), StartOutcome::Starting);
+        assert_eq!(
+            start_outcome(&unseen("starting"), false),
+            StartOutcome::Starting
+        );
         for (state, is_late, wanted) in [
             ("starting", true, "it still starts after 35 s"),
             ("failed", false, "failed: no module"),

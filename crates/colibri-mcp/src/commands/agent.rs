@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use colibri_api::{
-    AgentEvent, AgentEventsRequest, AgentFacts, AgentInstance, AgentState, AgentsResponse, OneAgent, SpawnAgentRequest,
-    StopAgentRequest, TaskStatus, UNBOUNDED_MOUNT,
+    AgentEvent, AgentEventsRequest, AgentFacts, AgentInstance, AgentState, AgentsResponse,
+    OneAgent, SpawnAgentRequest, StopAgentRequest, TaskStatus, UNBOUNDED_MOUNT,
 };
 use colibri_text::{brief, counted, visible};
 use nix::sys::signal::Signal;
@@ -79,7 +79,10 @@ pub(crate) struct AgentLogArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    command: &AgentCommand,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     match command {
         AgentCommand::Add(arguments) => agent_setup::run(arguments, context),
         AgentCommand::Run(arguments) => {
@@ -97,7 +100,11 @@ pub(crate) fn run(command: &AgentCommand, context: &CommandContext) -> Result<Ex
             let mut connection = context.connect()?;
             let id = whole_id(&mut connection, id)?;
             let seen = watch(connection, &id, *follow, context)?;
-            Ok(if *follow { status(&seen) } else { ExitCode::SUCCESS })
+            Ok(if *follow {
+                status(&seen)
+            } else {
+                ExitCode::SUCCESS
+            })
         }
     }
 }
@@ -118,7 +125,10 @@ fn start(arguments: &RunArguments, context: &CommandContext) -> Result<ExitCode,
     let (OneAgent { instance }, raw) = connection.ask::<OneAgent>("colibri/spawn-agent", &asked)?;
     if !arguments.follow {
         context.print(&raw, || {
-            let task = instance.task.map(|task| format!(" on task {task}")).unwrap_or_default();
+            let task = instance
+                .task
+                .map(|task| format!(" on task {task}"))
+                .unwrap_or_default();
             format!(
                 "{} runs{task} as {id}; colibri-mcp agent log {id} --follow shows what it does",
                 visible(&instance.agent),
@@ -171,9 +181,14 @@ fn stop(id: &str, context: &CommandContext) -> Result<ExitCode, CommandError> {
         from: u64::MAX,
         follow: true,
     };
-    let (OneAgent { instance }, raw): (OneAgent, _) = connection.ask("colibri/agent-events", &asked)?;
+    let (OneAgent { instance }, raw): (OneAgent, _) =
+        connection.ask("colibri/agent-events", &asked)?;
     context.print(&raw, || {
-        let what = if had_ended { "had ended already" } else { "has ended" };
+        let what = if had_ended {
+            "had ended already"
+        } else {
+            "has ended"
+        };
         format!("{} {what}: {}", visible(&instance.id), ending(&instance))
     })?;
     Ok(ExitCode::SUCCESS)
@@ -211,7 +226,9 @@ fn watch(
         shown.tell(name, params).map(ControlFlow::Continue)
     });
     let result = match outcome {
-        Err(CommandError::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+        Err(CommandError::Request(RequestError::Lost { .. }))
+            if interrupted.load(Ordering::SeqCst) =>
+        {
             let id = visible(id);
             return Err(CommandError::Left(format!(
                 "{id} goes on: colibri-mcp agent log {id} --follow shows it, colibri-mcp agent stop {id} ends it"
@@ -219,7 +236,8 @@ fn watch(
         }
         other => other?,
     };
-    let result = result.ok_or_else(|| CommandError::Machine("the daemon's answer is missing".to_owned()))?;
+    let result =
+        result.ok_or_else(|| CommandError::Machine("the daemon's answer is missing".to_owned()))?;
     // Where the stream was ended for another reason, that is said instead.
     let OneAgent { instance } = read("colibri/agent-events", &result)?;
     if instance.ended_at.is_some() || !follow {
@@ -265,7 +283,12 @@ impl DisplayMode {
     }
 
     /// Says that the state is another one, or another reason for it.
-    fn state(&mut self, at: u64, state: AgentState, reason: Option<&str>) -> Result<(), CommandError> {
+    fn state(
+        &mut self,
+        at: u64,
+        state: AgentState,
+        reason: Option<&str>,
+    ) -> Result<(), CommandError> {
         if self.state == Some(state) && (reason.is_none() || self.reason.as_deref() == reason) {
             return Ok(());
         }
@@ -279,7 +302,9 @@ impl DisplayMode {
 }
 
 fn attention(instance: &AgentInstance) -> String {
-    let stalled = instance.stalled.then_some("it is stalled: no event for long");
+    let stalled = instance
+        .stalled
+        .then_some("it is stalled: no event for long");
     let reasons = [stalled, instance.reason.as_deref()];
     let reasons: Vec<_> = reasons.into_iter().flatten().collect();
     reasons.join("; ")
@@ -297,7 +322,10 @@ fn ending(instance: &AgentInstance) -> String {
         counted(instance.calls, "call")
     ));
     if instance.skipped_lines > 0 {
-        text.push_str(&format!(", {} skipped", counted(instance.skipped_lines, "line")));
+        text.push_str(&format!(
+            ", {} skipped",
+            counted(instance.skipped_lines, "line")
+        ));
     }
     if instance.tokens_in + instance.tokens_out > 0 {
         text.push_str(&format!(
@@ -350,8 +378,19 @@ fn agents(agents: &[AgentFacts]) -> String {
             Style::Plain
         };
         let running = format!("{} of {}", agent.running, agent.max);
-        let by_itself = if agent.autospawn { ", by itself too" } else { "" };
-        let place = format!("{}{by_itself}", if agent.jailed { "in a jail" } else { "on the host" });
+        let by_itself = if agent.autospawn {
+            ", by itself too"
+        } else {
+            ""
+        };
+        let place = format!(
+            "{}{by_itself}",
+            if agent.jailed {
+                "in a jail"
+            } else {
+                "on the host"
+            }
+        );
         let model = if agent.model { "relayed" } else { "none" };
         table.row(&[
             (&agent.agent, style),
@@ -361,7 +400,11 @@ fn agents(agents: &[AgentFacts]) -> String {
             (&agent.capabilities.join(", "), Style::Plain),
         ]);
         if let Some(why) = &agent.refusal {
-            reasons.push_str(&format!("\n{}: not started: {}", visible(&agent.agent), visible(why)));
+            reasons.push_str(&format!(
+                "\n{}: not started: {}",
+                visible(&agent.agent),
+                visible(why)
+            ));
         }
     }
     match reasons.is_empty() {
@@ -373,7 +416,8 @@ fn agents(agents: &[AgentFacts]) -> String {
 fn instances(instances: &[AgentInstance]) -> String {
     let mut reasons = String::new();
     for instance in instances {
-        let unbounded = (instance.unbounded && instance.ended_at.is_none()).then_some(UNBOUNDED_MOUNT);
+        let unbounded =
+            (instance.unbounded && instance.ended_at.is_none()).then_some(UNBOUNDED_MOUNT);
         for reason in instance.reason.as_deref().into_iter().chain(unbounded) {
             reasons.push_str(&format!("\n{}: {}", visible(&instance.id), visible(reason)));
         }
@@ -416,8 +460,13 @@ fn instance_table(instances: &[AgentInstance]) -> TextTable {
             state.push_str(", stalled");
         }
         let tokens = instance.tokens_in + instance.tokens_out;
-        let person = instance.person.clone().unwrap_or_else(|| user(instance.uid));
-        let task = instance.task.map_or("-".to_owned(), |task| task.to_string());
+        let person = instance
+            .person
+            .clone()
+            .unwrap_or_else(|| user(instance.uid));
+        let task = instance
+            .task
+            .map_or("-".to_owned(), |task| task.to_string());
         let numbers = [instance.events, instance.calls, tokens].map(|number| number.to_string());
         let mut cells = vec![(instance.id.as_str(), Style::Plain)];
         if has_hosts {
@@ -470,15 +519,26 @@ mod tests {
                 "; task 7 is queued again: its agent ended without finishing it",
                 false,
             ),
-            ("done", Some(7), Some("failed"), "; task 7 has failed", false),
+            (
+                "done",
+                Some(7),
+                Some("failed"),
+                "; task 7 has failed",
+                false,
+            ),
             ("done", Some(7), None, ", task 7", false),
             ("error", Some(7), Some("done"), "; task 7 is done", false),
             ("done", None, None, "6 out", true),
         ] {
-            let seen = json!({ "state": state, "task": task, "task_status": status, "reason": null });
+            let seen =
+                json!({ "state": state, "task": task, "task_status": status, "reason": null });
             let seen = instance(seen);
             assert!(ending(&seen).ends_with(fate), "{}", ending(&seen));
-            assert_eq!(self::status(&seen) == ExitCode::SUCCESS, is_success, "{fate}");
+            assert_eq!(
+                self::status(&seen) == ExitCode::SUCCESS,
+                is_success,
+                "{fate}"
+            );
         }
     }
 
@@ -503,7 +563,10 @@ mod tests {
         let state = json!({ "agent": "one-with-as-long-a-name-as-can-be", "task": 12345, "events": 100_000 });
         let table = instance_table(&[instance(state)]).text_in(80);
         assert!(table.contains("0123456789abcdef"), "{table}");
-        assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+        assert!(
+            table.lines().all(|line| line.chars().count() <= 80),
+            "{table}"
+        );
     }
 
     #[test]

@@ -41,7 +41,9 @@ pub(crate) fn describe_event(event: &AgentEvent) -> String {
     // A word, so that it cannot be taken for a line of ours.
     let is_word = |kind: &&str| {
         kind.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && kind.bytes().all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
+            && kind
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._:/-".contains(&b))
     };
     let kind = value.get("type").and_then(Value::as_str).filter(is_word);
     let kind = brief(kind.unwrap_or("event"), 40);
@@ -81,7 +83,8 @@ fn find_telling(event: &Value) -> (Option<&str>, Vec<&str>) {
                     let rank = TELLING.iter().position(|telling| telling == key);
                     match (rank, value) {
                         (Some(rank), Value::String(text))
-                            if !text.trim().is_empty() && best.is_none_or(|(known, _)| rank < known) =>
+                            if !text.trim().is_empty()
+                                && best.is_none_or(|(known, _)| rank < known) =>
                         {
                             best = Some((rank, text));
                         }
@@ -93,7 +96,9 @@ fn find_telling(event: &Value) -> (Option<&str>, Vec<&str>) {
                     }
                 }
             }
-            Value::Array(elements) => waiting.extend(elements.iter().map(|element| (element, is_argument))),
+            Value::Array(elements) => {
+                waiting.extend(elements.iter().map(|element| (element, is_argument)))
+            }
             _ => {}
         }
     }
@@ -137,7 +142,10 @@ mod tests {
                 r#"{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"\u001b[2Jdone"}}"#,
                 "item.completed  \\u{1b}[2Jdone",
             ),
-            (r#"{"type":"system","subtype":"init","session_id":"s"}"#, "system  init"),
+            (
+                r#"{"type":"system","subtype":"init","session_id":"s"}"#,
+                "system  init",
+            ),
             (r#"{"type":"-- done: all is well","text":"x"}"#, "event  x"),
             (r#"{"type":"--","text":"done"}"#, "event  done"),
             (r#"{"type":"x","n":1}"#, "x  {\"type\":\"x\",\"n\":1}"),
@@ -194,7 +202,8 @@ mod tests {
             assert_eq!(described(raw), format!("23:59:59.999Z {wanted}"), "{raw}");
         }
         let content = json!([{ "type": "tool_use", "name": "n".repeat(900), "input": {} }]);
-        let event = json!({ "type": "t".repeat(900), "text": "x".repeat(9000), "content": content });
+        let event =
+            json!({ "type": "t".repeat(900), "text": "x".repeat(9000), "content": content });
         let long = described(&event.to_string());
         assert!(
             long.chars().count() < 240 && long.contains(&format!("x… {} nnn", arrow())),

@@ -130,8 +130,9 @@ impl ShippedAgent {
             ShippedAgent::Gemini => include_str!("../../../../etc/agents/gemini.json"),
             ShippedAgent::Opencode => include_str!("../../../../etc/agents/opencode.json"),
         };
-        serde_json::from_str(text)
-            .map_err(|error| CommandError::Machine(format!("the example of {}: {error}", self.id())))
+        serde_json::from_str(text).map_err(|error| {
+            CommandError::Machine(format!("the example of {}: {error}", self.id()))
+        })
     }
 }
 
@@ -154,7 +155,9 @@ pub(crate) fn check_there(id: &str, context: &CommandContext) -> Result<(), Comm
         .contains_key(id)
     {
         true => Ok(()),
-        false => Err(CommandError::Data(format!("there is no agent {id} yet{advice}"))),
+        false => Err(CommandError::Data(format!(
+            "there is no agent {id} yet{advice}"
+        ))),
     }
 }
 
@@ -190,7 +193,10 @@ struct KeyPlan {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &AddAgentArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &AddAgentArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::find(false, &context.place).map_err(|why| match why {
         CommandError::Refused(_) => CommandError::Refused(format!(
             "the daemon here is colibri's service, whose agents root sets up, each in a jail: {JAILED}; or name your own \
@@ -207,9 +213,17 @@ pub(crate) fn run(arguments: &AddAgentArguments, context: &CommandContext) -> Re
     if opens {
         context.tell(&format!("\n{}", write_gate::MEANING))?;
     }
-    let also = if opens { ", and turn tasks and agents on" } else { "" };
+    let also = if opens {
+        ", and turn tasks and agents on"
+    } else {
+        ""
+    };
     agree(
-        &format!("Write agent {} into {}{also}?", plan.id, scope.registry.display()),
+        &format!(
+            "Write agent {} into {}{also}?",
+            plan.id,
+            scope.registry.display()
+        ),
         arguments.yes,
     )?;
     let key = plan.key.find()?;
@@ -220,13 +234,16 @@ pub(crate) fn run(arguments: &AddAgentArguments, context: &CommandContext) -> Re
     let told = install::reload(&context.place.socket);
     let mut text = format!("Added agent {}.", plan.id);
     if !write_gate::is_open(&scope)? {
-        text.push_str("\nTasks and agents are off: colibri-mcp tasks enable, at a terminal, turns them on.");
+        text.push_str(
+            "\nTasks and agents are off: colibri-mcp tasks enable, at a terminal, turns them on.",
+        );
     }
     text.push_str(&format!(
         "\nTry it: colibri-mcp agent run {} \"Say what is in your directory.\" --follow",
         plan.id
     ));
-    let facts = json!({ "added": plan.id, "program": plan.places.program, "directory": plan.places.work });
+    let facts =
+        json!({ "added": plan.id, "program": plan.places.program, "directory": plan.places.work });
     told.answer(context, &scope, (text, facts), kept.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -253,10 +270,12 @@ fn plan(arguments: &AddAgentArguments, scope: &InstallScope) -> Result<AgentPlan
     let places = AgentPlaces {
         work: match &arguments.directory {
             None => place.join("work"),
-            Some(directory) => directory.canonicalize().map_err(|source| CommandError::File {
-                path: directory.clone(),
-                source,
-            })?,
+            Some(directory) => directory
+                .canonicalize()
+                .map_err(|source| CommandError::File {
+                    path: directory.clone(),
+                    source,
+                })?,
         },
         program: find_program(agent, arguments.program.as_deref())?,
         place,
@@ -266,10 +285,15 @@ fn plan(arguments: &AddAgentArguments, scope: &InstallScope) -> Result<AgentPlan
     let header = entry["model"]["headers"]
         .as_object()
         .and_then(|headers| headers.iter().next());
-    let (header, secret) = header.ok_or_else(|| CommandError::Machine(format!("the example of {id} has no key")))?;
+    let (header, secret) =
+        header.ok_or_else(|| CommandError::Machine(format!("the example of {id} has no key")))?;
     let key = KeyPlan {
         secret: secret["secret"].as_str().unwrap_or_default().to_owned(),
-        prefix: if header == "authorization" { "Bearer " } else { "" },
+        prefix: if header == "authorization" {
+            "Bearer "
+        } else {
+            ""
+        },
         is_there: false,
         variable: agent.key_variable(),
     };
@@ -310,7 +334,9 @@ fn servers<'a>(
     chosen: &[String],
     known: impl Iterator<Item = (&'a str, &'a str)> + Clone,
 ) -> Result<Vec<String>, CommandError> {
-    let known = known.filter(|(_, list)| *list != install::AGENTS).map(|(id, _)| id);
+    let known = known
+        .filter(|(_, list)| *list != install::AGENTS)
+        .map(|(id, _)| id);
     if chosen.is_empty() {
         return Ok(known.map(str::to_owned).collect());
     }
@@ -392,11 +418,15 @@ fn filled(value: &Value, names: &[(&'static str, String)]) -> Value {
     match value {
         Value::String(text) => names
             .iter()
-            .fold(text.clone(), |text, (name, value)| text.replace(name, value))
+            .fold(text.clone(), |text, (name, value)| {
+                text.replace(name, value)
+            })
             .into(),
         Value::Array(items) => items.iter().map(|item| filled(item, names)).collect(),
         Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| (key.clone(), filled(value, names)));
+            let members = members
+                .iter()
+                .map(|(key, value)| (key.clone(), filled(value, names)));
             Value::Object(members.collect())
         }
         value => value.clone(),
@@ -409,7 +439,9 @@ impl KeyPlan {
         if self.is_there {
             return Ok(None);
         }
-        let of_environment = std::env::var(self.variable).ok().filter(|key| !key.is_empty());
+        let of_environment = std::env::var(self.variable)
+            .ok()
+            .filter(|key| !key.is_empty());
         let key = match of_environment {
             Some(key) => Some(key),
             None if io::stdin().is_terminal() => {
@@ -469,7 +501,11 @@ impl AgentPlan {
     }
 
     /// Writes it; what was kept of the registry.
-    fn write(&self, scope: &InstallScope, key: Option<&str>) -> Result<Option<PathBuf>, CommandError> {
+    fn write(
+        &self,
+        scope: &InstallScope,
+        key: Option<&str>,
+    ) -> Result<Option<PathBuf>, CommandError> {
         interrupt::check()?;
         let _alone = scope.lock()?;
         let file = install::registered(scope)?.file;
@@ -494,7 +530,10 @@ impl AgentPlan {
     /// Writes what the entry needs beside it.
     fn write_beside(&self, scope: &InstallScope, key: Option<&str>) -> Result<(), CommandError> {
         for directory in [&self.places.place, &self.places.work] {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+            let made = DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(directory);
             made.map_err(|source| CommandError::File {
                 path: directory.clone(),
                 source,
@@ -527,7 +566,11 @@ mod tests {
             consent: Some(place.path().join("consent.json")),
             group: None,
         };
-        std::fs::write(&scope.registry, r#"{"servers":{"git":{"command":"/bin/cat"}}}"#).unwrap();
+        std::fs::write(
+            &scope.registry,
+            r#"{"servers":{"git":{"command":"/bin/cat"}}}"#,
+        )
+        .unwrap();
         for agent in ShippedAgent::value_variants() {
             let arguments = AddAgentArguments {
                 agent: *agent,
@@ -548,27 +591,42 @@ mod tests {
             let registry = Registry::parse(text.as_bytes(), "registry").unwrap();
             let entry = &registry.agents[id];
             assert!(!entry.disabled && entry.command.jail.is_none(), "{id}");
-            assert!(entry.command.args.iter().any(|word| word == "/bin/sh"), "{id}");
-            assert!(entry.command.args.contains(&"127.0.0.1:0".to_owned()), "{id}");
+            assert!(
+                entry.command.args.iter().any(|word| word == "/bin/sh"),
+                "{id}"
+            );
+            assert!(
+                entry.command.args.contains(&"127.0.0.1:0".to_owned()),
+                "{id}"
+            );
             // Only what the forwarder knows is left to name, and the agent gets its own socket, not the person's.
             let left: Vec<&str> = text
                 .split('@')
                 .filter(|word| word.bytes().all(|b| b.is_ascii_uppercase()))
                 .collect();
             assert!(
-                left.iter().all(|name| ["", "ADDRESS", "SOCKET"].contains(name)),
+                left.iter()
+                    .all(|name| ["", "ADDRESS", "SOCKET"].contains(name)),
                 "{left:?}"
             );
             assert!(
-                plan.entry.to_string().contains("@SOCKET@") || plan.files.to_string().contains("$COLIBRI_MCP_SOCKET"),
+                plan.entry.to_string().contains("@SOCKET@")
+                    || plan.files.to_string().contains("$COLIBRI_MCP_SOCKET"),
                 "{id}"
             );
             assert_eq!(plan.entry["tools"], json!({ "git": { "allow": ["*"] } }));
             let jailed = &agent.example().unwrap().registry.agents[id]["jail"];
-            assert_eq!(jailed["abi"] == "linux", *agent != ShippedAgent::Gemini, "{id}");
+            assert_eq!(
+                jailed["abi"] == "linux",
+                *agent != ShippedAgent::Gemini,
+                "{id}"
+            );
             let consent = std::fs::read_to_string(scope.consent.as_ref().unwrap()).unwrap();
             assert!(consent.contains(&entry.digest), "{id}: {consent}");
-            assert!(super::plan(&arguments, &scope).is_err(), "it is there already");
+            assert!(
+                super::plan(&arguments, &scope).is_err(),
+                "it is there already"
+            );
         }
         let key = std::fs::read_to_string(scope.secrets.join("anthropic")).unwrap();
         assert_eq!(key, "a-key");

@@ -23,7 +23,10 @@ pub(crate) enum ApprovalsCommand {
 }
 
 /// Runs the command.
-pub(crate) fn run(command: Option<&ApprovalsCommand>, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    command: Option<&ApprovalsCommand>,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     match command {
         None | Some(ApprovalsCommand::List) => list(context),
         Some(ApprovalsCommand::Approve(call)) => decide(call, true, context),
@@ -76,14 +79,22 @@ fn show(waiting: &ApprovalsResponse, width: usize) -> String {
             arguments(&call.arguments, width),
         )
     };
-    waiting.approvals.iter().map(one).collect::<Vec<_>>().join("\n\n")
+    waiting
+        .approvals
+        .iter()
+        .map(one)
+        .collect::<Vec<_>>()
+        .join("\n\n")
 }
 
 /// The arguments for an approver, short ones first, such as a path or a name; long ones are broken into lines. Nothing
 /// is left out.
 fn arguments(arguments: &str, width: usize) -> String {
     let room = width.saturating_sub(4).max(20);
-    let mut lines: Vec<String> = arguments.lines().map(|line| visible(line).into_owned()).collect();
+    let mut lines: Vec<String> = arguments
+        .lines()
+        .map(|line| visible(line).into_owned())
+        .collect();
     lines.sort_by_key(|line| line.chars().count() > room);
     let mut text = String::new();
     for line in lines {
@@ -109,12 +120,22 @@ fn decide(decide: &Decide, approve: bool, context: &CommandContext) -> Result<()
     if let Some(why) = terminal_needed(context).filter(|_| approve) {
         return Err(CommandError::Refused(why.to_owned()));
     }
-    let method = if approve { "colibri/approve" } else { "colibri/deny" };
-    let asked = DecisionRequest { id: decide.id.clone() };
+    let method = if approve {
+        "colibri/approve"
+    } else {
+        "colibri/deny"
+    };
+    let asked = DecisionRequest {
+        id: decide.id.clone(),
+    };
     let (DecisionResponse { decided, .. }, raw) = context.ask(method, &asked)?;
     let what = if approve { "Approved" } else { "Denied" };
     context.print(&raw, || {
-        format!("{what}: {} {}", visible(&decided.server), visible(&decided.tool))
+        format!(
+            "{what}: {} {}",
+            visible(&decided.server),
+            visible(&decided.tool)
+        )
     })
 }
 
@@ -140,11 +161,17 @@ mod tests {
             }],
         };
         let text = show(&waiting, 80);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{text}"
+        );
         let (path, content) = (text.find("path: "), text.find("content: "));
         assert!(path.is_some() && path < content, "{text}");
         assert_eq!(text.matches('x').count(), 3001, "{text}");
         assert!(!text.contains('\u{1b}'));
-        assert!(text.contains("by agent coder 0123456789abcdef for "), "{text}");
+        assert!(
+            text.contains("by agent coder 0123456789abcdef for "),
+            "{text}"
+        );
     }
 }

@@ -14,7 +14,9 @@ use super::context::CommandContext;
 use super::missing;
 use super::signals::on_signals;
 use super::tool_list::{OWN, ToolDefinition, exposed, of_server};
-use crate::connection::{Canceller, DaemonConnection, RequestError, RequestProgress, ToolCallResult, unreadable};
+use crate::connection::{
+    Canceller, DaemonConnection, RequestError, RequestProgress, ToolCallResult, unreadable,
+};
 use crate::failure::CommandError;
 use colibri_protocol::Code;
 use colibri_text::{visible, visible_lines};
@@ -35,7 +37,10 @@ pub(crate) struct CallToolArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &CallToolArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     cancel_on_signals(connection.canceller()?)?;
     let whole = match &arguments.args {
@@ -46,7 +51,9 @@ pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Re
         Some(whole) => whole,
         None if arguments.pairs.is_empty() => json_object("{}")?,
         // Text that is no JSON is a string whatever the schema says: nothing is asked, and nothing recorded, for it.
-        None if arguments.pairs.iter().all(|pair| is_text(pair)) => typed(&arguments.pairs, &Value::Null)?,
+        None if arguments.pairs.iter().all(|pair| is_text(pair)) => {
+            typed(&arguments.pairs, &Value::Null)?
+        }
         None => {
             let tool = definition(&mut connection, arguments, context)?;
             typed(&arguments.pairs, &tool.input_schema)?
@@ -65,7 +72,8 @@ pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Re
     // Only a hint: a hosted server can write the same into its own results.
     if result.is_error
         && result.own_code.as_deref() == Some(Code::NoSuchTool.name())
-        && let Some(why) = missing::tool(&mut connection, &arguments.server, &arguments.tool, context)?
+        && let Some(why) =
+            missing::tool(&mut connection, &arguments.server, &arguments.tool, context)?
     {
         return Err(why);
     }
@@ -73,11 +81,17 @@ pub(crate) fn run(arguments: &CallToolArguments, context: &CommandContext) -> Re
 }
 
 /// Calls one of Colibri's own tools and prints its result, with progress on the way.
-pub(super) fn call_own(tool: &str, given: &RawValue, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn call_own(
+    tool: &str,
+    given: &RawValue,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     cancel_on_signals(connection.canceller()?)?;
     let mut bar = Bar::new();
-    let result = call(&mut connection, OWN, tool, given, &mut |progress| bar.show(progress));
+    let result = call(&mut connection, OWN, tool, given, &mut |progress| {
+        bar.show(progress)
+    });
     bar.finish();
     print_result(&result?, context)
 }
@@ -85,7 +99,9 @@ pub(super) fn call_own(tool: &str, given: &RawValue, context: &CommandContext) -
 /// Prints a result; one that reports an error is a failure.
 fn print_result(result: &ToolCallResult, context: &CommandContext) -> Result<(), CommandError> {
     context.print(&result.raw, || {
-        visible_lines(&result.readable()).trim_end_matches('\n').to_owned()
+        visible_lines(&result.readable())
+            .trim_end_matches('\n')
+            .to_owned()
     })?;
     if result.is_error {
         Err(CommandError::ToolError)
@@ -135,7 +151,9 @@ fn definition(
     let otherwise = match listed {
         Ok((tools, _)) => match tools.into_iter().find(|listed| listed.name == *tool) {
             Some(found) => return Ok(found),
-            None => CommandError::Machine(format!("the tools of {server} changed just now: call again")),
+            None => CommandError::Machine(format!(
+                "the tools of {server} changed just now: call again"
+            )),
         },
         // So it is said of a server that is not there; what is asked next says more.
         Err(error @ RequestError::Tool(_)) => error.into(),
@@ -167,7 +185,9 @@ fn json_object(text: &str) -> Result<Box<RawValue>, CommandError> {
     if raw.get().starts_with('{') {
         Ok(raw)
     } else {
-        Err(CommandError::Usage("--args must be a JSON object".to_owned()))
+        Err(CommandError::Usage(
+            "--args must be a JSON object".to_owned(),
+        ))
     }
 }
 
@@ -175,9 +195,9 @@ fn json_object(text: &str) -> Result<Box<RawValue>, CommandError> {
 fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, CommandError> {
     let mut object = BTreeMap::new();
     for pair in pairs {
-        let (key, value) = pair
-            .split_once('=')
-            .ok_or_else(|| CommandError::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)")))?;
+        let (key, value) = pair.split_once('=').ok_or_else(|| {
+            CommandError::Usage(format!("{pair:?} is not KEY=VALUE (for JSON, use --args)"))
+        })?;
         let types = types(&schema["properties"][key]);
         let value = typed_value(value, &types).ok_or_else(|| {
             let types = types.join(" or ");
@@ -202,7 +222,10 @@ fn is_text(pair: &str) -> bool {
 fn types(schema: &Value) -> Vec<String> {
     let mut found = match &schema["type"] {
         Value::String(one) => vec![one.clone()],
-        Value::Array(many) => many.iter().filter_map(|one| one.as_str().map(str::to_owned)).collect(),
+        Value::Array(many) => many
+            .iter()
+            .filter_map(|one| one.as_str().map(str::to_owned))
+            .collect(),
         _ => Vec::new(),
     };
     for key in ["anyOf", "oneOf"] {
@@ -292,10 +315,18 @@ impl Bar {
             return;
         }
         self.drawn = Some(Instant::now());
-        let bar = format!("[{:-<STEPS$}] {}", "#".repeat(position(progress)), message(progress));
+        let bar = format!(
+            "[{:-<STEPS$}] {}",
+            "#".repeat(position(progress)),
+            message(progress)
+        );
         // A line that is broken could not be erased again.
         let columns = size().map_or(80, |(columns, _)| usize::from(columns));
-        Bar::write(&bar.chars().take(columns.saturating_sub(1)).collect::<String>());
+        Bar::write(
+            &bar.chars()
+                .take(columns.saturating_sub(1))
+                .collect::<String>(),
+        );
     }
 
     fn finish(&self) {
@@ -426,7 +457,10 @@ mod tests {
             (at(2.0, Some(4.0)), at(9.0, Some(3.0)), at(-1.0, Some(3.0))),
             (15, STEPS, 0)
         );
-        assert_eq!((at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))), (0, 0, 0));
+        assert_eq!(
+            (at(5.0, None), at(1.0, Some(0.0)), at(f64::NAN, Some(1.0))),
+            (0, 0, 0)
+        );
         let odd = RequestProgress {
             progress: 1.0,
             message: Some(format!("\x1b]0;x\x07{}", "y".repeat(999))),

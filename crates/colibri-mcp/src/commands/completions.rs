@@ -49,7 +49,8 @@ pub(crate) fn run(arguments: &CompletionsArguments) -> Result<(), CommandError> 
 fn script(shell: Shell) -> Result<String, CommandError> {
     let shells = Shells::builtins();
     let known = shells.completer(&shell.to_string());
-    let known = known.ok_or_else(|| CommandError::Usage(format!("{shell}: there is no script for it")))?;
+    let known =
+        known.ok_or_else(|| CommandError::Usage(format!("{shell}: there is no script for it")))?;
     let mut script = Vec::new();
     known.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
     let mut script = String::from_utf8_lossy(&script).into_owned();
@@ -73,11 +74,16 @@ pub(crate) fn answer(all: fn() -> Command) -> Result<bool, clap::Error> {
 
 /// The command line as it is offered: what is hidden from people is not, and what has names gets its candidates.
 fn offered(all: &Command) -> Command {
-    let shown = all.get_subcommands().filter(|command| !command.is_hide_set());
+    let shown = all
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set());
     let shown: Vec<Command> = shown
         .map(|command| with_names(command.clone(), &[command.get_name()]))
         .collect();
-    let options = all.get_arguments().cloned().map(|argument| named(argument, &[]));
+    let options = all
+        .get_arguments()
+        .cloned()
+        .map(|argument| named(argument, &[]));
     Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))
         .args(options)
@@ -104,7 +110,9 @@ fn named(argument: Arg, path: &[&str]) -> Arg {
 /// The words of the command line so far, the program's name first.
 fn typed() -> Vec<String> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
-    words.map(|word| word.to_string_lossy().into_owned()).collect()
+    words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect()
 }
 
 /// The things that an argument may name.
@@ -145,9 +153,16 @@ impl NameKind {
         let (tell, told) = mpsc::channel();
         let typed = typed.to_vec();
         thread::spawn(move || tell.send(self.of_daemon(&address, &typed)));
-        names.extend(told.recv_timeout(LIMIT).ok().flatten().into_iter().flatten());
+        names.extend(
+            told.recv_timeout(LIMIT)
+                .ok()
+                .flatten()
+                .into_iter()
+                .flatten(),
+        );
         let plain = names.into_iter().filter(|(name, _)| is_plain(name));
-        let plain = plain.map(|(name, help)| CompletionCandidate::new(name).help(help.map(Into::into)));
+        let plain =
+            plain.map(|(name, help)| CompletionCandidate::new(name).help(help.map(Into::into)));
         plain.collect()
     }
 
@@ -162,11 +177,14 @@ impl NameKind {
         let registry = read
             .and_then(|bytes| Registry::parse(&bytes, "").ok())
             .unwrap_or_default();
-        let servers = registry.servers.into_iter().flat_map(|(id, entry)| match self {
-            NameKind::Server => vec![id],
-            NameKind::Entry => vec![id, entry.entry_id],
-            _ => Vec::new(),
-        });
+        let servers = registry
+            .servers
+            .into_iter()
+            .flat_map(|(id, entry)| match self {
+                NameKind::Server => vec![id],
+                NameKind::Entry => vec![id, entry.entry_id],
+                _ => Vec::new(),
+            });
         let agents = registry
             .agents
             .into_keys()
@@ -194,9 +212,16 @@ impl NameKind {
             )
         };
         match self {
-            NameKind::Server => Some(servers(&mut daemon)?.into_iter().map(|(id, _)| unhelped(id)).collect()),
+            NameKind::Server => Some(
+                servers(&mut daemon)?
+                    .into_iter()
+                    .map(|(id, _)| unhelped(id))
+                    .collect(),
+            ),
             NameKind::Entry => {
-                let agents = NameKind::Agent.of_daemon(address, typed).unwrap_or_default();
+                let agents = NameKind::Agent
+                    .of_daemon(address, typed)
+                    .unwrap_or_default();
                 Some(
                     servers(&mut daemon)?
                         .into_iter()
@@ -206,9 +231,15 @@ impl NameKind {
                 )
             }
             NameKind::Agent | NameKind::Instance => {
-                let (known, _) = daemon.ask::<AgentsResponse>("colibri/agents", &json!({})).ok()?;
+                let (known, _) = daemon
+                    .ask::<AgentsResponse>("colibri/agents", &json!({}))
+                    .ok()?;
                 Some(match self {
-                    NameKind::Agent => known.agents.into_iter().map(|agent| unhelped(agent.agent)).collect(),
+                    NameKind::Agent => known
+                        .agents
+                        .into_iter()
+                        .map(|agent| unhelped(agent.agent))
+                        .collect(),
                     _ => known
                         .instances
                         .into_iter()
@@ -222,12 +253,16 @@ impl NameKind {
                 let is_seen = servers(&mut daemon)?
                     .iter()
                     .any(|(id, tools)| id == server && *tools > 0);
-                let (tools, _) = is_seen.then(|| of_server(&mut daemon, server).ok()).flatten()?;
+                let (tools, _) = is_seen
+                    .then(|| of_server(&mut daemon, server).ok())
+                    .flatten()?;
                 Some(tools.into_iter().map(|tool| unhelped(tool.name)).collect())
             }
             NameKind::Task => {
                 let asked = json!({ "limit": MAX_TASKS });
-                let (known, _) = daemon.own_tool::<Tasks>("colibri_list_tasks", &asked).ok()?;
+                let (known, _) = daemon
+                    .own_tool::<Tasks>("colibri_list_tasks", &asked)
+                    .ok()?;
                 let titled = |id: u64, title: &str| (id.to_string(), Some(brief(title, MAX_TITLE)));
                 Some(
                     known
@@ -279,8 +314,10 @@ mod tests {
     fn complete(words: &[&str]) -> Vec<String> {
         let words: Vec<OsString> = [NAME].iter().chain(words).map(OsString::from).collect();
         let at = words.len() - 1;
-        let found = clap_complete::engine::complete(&mut offered(&command_line()), words, at, None).unwrap();
-        let text = |candidate: &CompletionCandidate| candidate.get_value().to_str().unwrap().to_owned();
+        let found = clap_complete::engine::complete(&mut offered(&command_line()), words, at, None)
+            .unwrap();
+        let text =
+            |candidate: &CompletionCandidate| candidate.get_value().to_str().unwrap().to_owned();
         found.iter().map(text).collect()
     }
 
@@ -298,9 +335,16 @@ mod tests {
     fn each_shell_gets_a_script_that_asks_this_program() {
         for shell in Shell::value_variants() {
             let script = script(*shell).unwrap();
-            assert!(script.contains(VARIABLE) && script.contains(NAME), "{shell}: {script}");
+            assert!(
+                script.contains(VARIABLE) && script.contains(NAME),
+                "{shell}: {script}"
+            );
         }
-        assert!(script(Shell::Zsh).unwrap().starts_with("#compdef colibri-mcp"));
+        assert!(
+            script(Shell::Zsh)
+                .unwrap()
+                .starts_with("#compdef colibri-mcp")
+        );
     }
 
     #[test]
@@ -329,7 +373,10 @@ mod tests {
             ("tasks finish task", NameKind::Task),
             (" only", NameKind::Server),
         ] {
-            assert!(found.contains(&(place.to_owned(), kind)), "{place}: {found:?}");
+            assert!(
+                found.contains(&(place.to_owned(), kind)),
+                "{place}: {found:?}"
+            );
         }
     }
 
@@ -350,7 +397,16 @@ mod tests {
         ] {
             assert_eq!(is_plain(name), plain, "{name:?}");
         }
-        let typed = ["colibri-mcp", "--socket", "/s", "call", "--json", "time", "g"].map(str::to_owned);
+        let typed = [
+            "colibri-mcp",
+            "--socket",
+            "/s",
+            "call",
+            "--json",
+            "time",
+            "g",
+        ]
+        .map(str::to_owned);
         assert_eq!(server_before(&typed), Some("time"));
         assert_eq!(after(&typed, "--socket"), Some("/s"));
     }

@@ -57,8 +57,11 @@ impl CommandContext {
         if let Some(given) = given {
             return Ok(given);
         }
-        let untold =
-            || CommandError::Machine("the daemon is of a version that does not say where its state is".to_owned());
+        let untold = || {
+            CommandError::Machine(
+                "the daemon is of a version that does not say where its state is".to_owned(),
+            )
+        };
         let is_named = paths::named_socket(self.chosen.clone()).is_some();
         let answer = match self.place.private {
             true => return Ok(paths::private().state_dir),
@@ -119,7 +122,11 @@ impl CommandContext {
     }
 
     /// Prints an answer: as it came, or as `show` makes it.
-    pub(crate) fn print(&self, raw: &RawValue, show: impl FnOnce() -> String) -> Result<(), CommandError> {
+    pub(crate) fn print(
+        &self,
+        raw: &RawValue,
+        show: impl FnOnce() -> String,
+    ) -> Result<(), CommandError> {
         terminal::print(&if self.json {
             colibri_text::json(raw.get()).into_owned()
         } else {

@@ -24,7 +24,12 @@ const MAX_NAME: usize = 60;
 #[derive(Debug, clap::Args)]
 pub(crate) struct CostsArguments {
     /// Adds up by tool, server, agent, client, model, task, person or day; several separated by commas
-    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "tool")]
+    #[arg(
+        long,
+        value_name = "WHAT",
+        value_delimiter = ',',
+        default_value = "tool"
+    )]
     by: Vec<CostsBy>,
     /// From this day on, in UTC: 2026-11-01, or 7d for the last seven [default: all 400 days that are kept]
     #[arg(long, value_name = "DAY", value_parser = since)]
@@ -38,7 +43,10 @@ pub(crate) struct CostsArguments {
 }
 
 fn since(text: &str) -> anyhow::Result<CostDay> {
-    let Some(days) = text.strip_suffix('d').and_then(|days| days.parse::<u32>().ok()) else {
+    let Some(days) = text
+        .strip_suffix('d')
+        .and_then(|days| days.parse::<u32>().ok())
+    else {
         return text
             .parse()
             .map_err(|error| anyhow!("{error}; or, as 7d, a number of days"));
@@ -60,7 +68,10 @@ struct Money {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &CostsArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &CostsArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let asked = CostsRequest {
         since: arguments.since,
         by: arguments.by.clone(),
@@ -76,13 +87,16 @@ pub(crate) fn run(arguments: &CostsArguments, context: &CommandContext) -> Resul
             if !by.contains(&CostsBy::Model) {
                 by.push(CostsBy::Model);
             }
-            let (costs, _) = connection.ask::<Costs>("colibri/costs", &CostsRequest { by, ..asked })?;
+            let (costs, _) =
+                connection.ask::<Costs>("colibri/costs", &CostsRequest { by, ..asked })?;
             (Some(Money::of(prices, &costs, &arguments.by)), None)
         }
         Ok(_) => (None, None),
     };
     let raw = match &money {
-        Some(money) => with_money(&costs, money).map_err(|error| CommandError::Machine(error.to_string()))?,
+        Some(money) => {
+            with_money(&costs, money).map_err(|error| CommandError::Machine(error.to_string()))?
+        }
         None => raw,
     };
     context.print(&raw, || show(&costs, arguments.unused, money.as_ref()))?;
@@ -141,7 +155,10 @@ impl Money {
         let (prices, sum) = (&self.prices, &self.sum);
         let mut said = String::new();
         if sum.is_priced {
-            said = format!("\n{} {} by the prices of {}", sum.amount, prices.currency, prices.date);
+            said = format!(
+                "\n{} {} by the prices of {}",
+                sum.amount, prices.currency, prices.date
+            );
         }
         if sum.unpriced > 0 {
             let mut names: Vec<String> = (self.unpriced.iter().take(MAX_NAMED))
@@ -175,10 +192,18 @@ fn key(row: &CostRow) -> CostRow {
 }
 
 /// The daemon's answer with money.
-fn with_money(costs: &Costs, money: &Money) -> serde_json::Result<Box<serde_json::value::RawValue>> {
+fn with_money(
+    costs: &Costs,
+    money: &Money,
+) -> serde_json::Result<Box<serde_json::value::RawValue>> {
     let said = |sum: PricedSum| json!({ "amount": sum.amount.to_number(), "unpriced_tokens": sum.unpriced });
     let mut answer = serde_json::to_value(costs)?;
-    for (shown, row) in answer["rows"].as_array_mut().into_iter().flatten().zip(&costs.rows) {
+    for (shown, row) in answer["rows"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .zip(&costs.rows)
+    {
         shown["money"] = said(money.row(row));
     }
     answer["money"] = said(money.sum);
@@ -188,7 +213,11 @@ fn with_money(costs: &Costs, money: &Money) -> serde_json::Result<Box<serde_json
 }
 
 fn show(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
-    let whose = if costs.everybody { "everybody" } else { "you alone" };
+    let whose = if costs.everybody {
+        "everybody"
+    } else {
+        "you alone"
+    };
     let Some(since) = costs.since else {
         return format!("Nothing is counted of {whose}.");
     };
@@ -208,7 +237,10 @@ fn show(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
         text.push_str(&money.said());
     }
     if let Some(why) = &costs.unwritten {
-        text.push_str(&format!("\nThe newest counts are not in it: {}", visible(why)));
+        text.push_str(&format!(
+            "\nThe newest counts are not in it: {}",
+            visible(why)
+        ));
     }
     text
 }
@@ -218,7 +250,9 @@ fn table(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
     let figures: &[&str] = match (unused, has_models) {
         (true, _) => &["lists", "bytes", "~tokens"],
         (false, false) => &["calls", "failed", "bytes", "~tokens", "ms", "listed"],
-        (false, true) => &["calls", "failed", "~tokens", "input", "cached", "stored", "output"],
+        (false, true) => &[
+            "calls", "failed", "~tokens", "input", "cached", "stored", "output",
+        ],
     };
     let money = money.filter(|_| has_models && !unused);
     let currency = money.map(|money| money.prices.currency.as_str());
@@ -228,10 +262,15 @@ fn table(costs: &Costs, unused: bool, money: Option<&Money>) -> String {
         .collect();
     let mut table = TextTable::new(&headings);
     for row in &costs.rows {
-        let mut cells: Vec<(String, Style)> = (costs.by.iter()).map(|by| (named(row, *by), Style::Plain)).collect();
+        let mut cells: Vec<(String, Style)> = (costs.by.iter())
+            .map(|by| (named(row, *by), Style::Plain))
+            .collect();
         cells.extend(shown(&row.cost, unused, has_models));
         cells.extend(money.map(|money| (money.row(row).to_string(), Style::Plain)));
-        let cells: Vec<(&str, Style)> = cells.iter().map(|(text, style)| (&**text, *style)).collect();
+        let cells: Vec<(&str, Style)> = cells
+            .iter()
+            .map(|(text, style)| (&**text, *style))
+            .collect();
         table.row(&cells);
     }
     table.text()
@@ -281,7 +320,10 @@ fn shown(cost: &CostSum, unused: bool, has_models: bool) -> Vec<(String, Style)>
             number(cost.tokens_out),
         ];
     }
-    let each = cost.microseconds.checked_div(cost.calls).unwrap_or_default();
+    let each = cost
+        .microseconds
+        .checked_div(cost.calls)
+        .unwrap_or_default();
     vec![
         number(cost.calls),
         failed,
@@ -302,8 +344,13 @@ fn sum(cost: &CostSum) -> String {
         cost.estimated_tokens
     );
     if cost.listed_bytes > 0 {
-        let (bytes, tokens) = (terminal::bytes(cost.listed_bytes), cost.estimated_listed_tokens);
-        text.push_str(&format!("; of that {bytes}, about {tokens} tokens, for listing tools"));
+        let (bytes, tokens) = (
+            terminal::bytes(cost.listed_bytes),
+            cost.estimated_listed_tokens,
+        );
+        text.push_str(&format!(
+            "; of that {bytes}, about {tokens} tokens, for listing tools"
+        ));
     }
     if cost.model_requests > 0 {
         text.push_str(&format!(
@@ -379,8 +426,15 @@ mod tests {
             day: Some(CostDay(20_001)),
             ..CostRow::default()
         };
-        let text = show(&costs(&[CostsBy::Day, CostsBy::Person], vec![by_day]), false, None);
-        assert!(text.contains("2024-10-05") && text.contains("4000000000"), "{text}");
+        let text = show(
+            &costs(&[CostsBy::Day, CostsBy::Person], vec![by_day]),
+            false,
+            None,
+        );
+        assert!(
+            text.contains("2024-10-05") && text.contains("4000000000"),
+            "{text}"
+        );
     }
 
     fn asked(model: &str, agent: &str, tokens: [u64; 4]) -> CostRow {
@@ -424,13 +478,23 @@ mod tests {
         let money = Money::of(prices(), &by_both, &[CostsBy::Agent]);
         let mut coder = asked("", "coder", [200_007, 1_000_000, 40_000, 10_003]);
         coder.cost.calls = 1;
-        let by_agent = costs(&[CostsBy::Agent], vec![coder, asked("", "writer", [5, 0, 0, 0])]);
+        let by_agent = costs(
+            &[CostsBy::Agent],
+            vec![coder, asked("", "writer", [5, 0, 0, 0])],
+        );
         let text = show(&by_agent, false, Some(&money));
         // 1 + 1 + 0.5 + 0.5 and 1
         let coder = text.lines().find(|line| line.starts_with("coder")).unwrap();
         let cells: Vec<&str> = coder.split_whitespace().collect();
-        assert_eq!(cells[4..], ["200007", "1000000", "40000", "10003", "4.0000+"], "{text}");
-        let writer = text.lines().find(|line| line.starts_with("writer")).unwrap();
+        assert_eq!(
+            cells[4..],
+            ["200007", "1000000", "40000", "10003", "4.0000+"],
+            "{text}"
+        );
+        let writer = text
+            .lines()
+            .find(|line| line.starts_with("writer"))
+            .unwrap();
         assert!(writer.ends_with(" -"), "{text}");
         for part in [
             "EUR",
@@ -439,7 +503,8 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        let answer: serde_json::Value = serde_json::from_str(with_money(&by_agent, &money).unwrap().get()).unwrap();
+        let answer: serde_json::Value =
+            serde_json::from_str(with_money(&by_agent, &money).unwrap().get()).unwrap();
         assert_eq!(
             answer["rows"][0]["money"],
             json!({ "amount": 4.0, "unpriced_tokens": 10 })
@@ -471,7 +536,10 @@ mod tests {
         let (one, seven) = (since("1d").unwrap(), since("7d").unwrap());
         assert_eq!(one.0 - seven.0, 6);
         for wrong in ["", "d", "-1d", "7", "7 days", "2024-02-30"] {
-            assert!(since(wrong).unwrap_err().to_string().contains("YYYY-MM-DD"), "{wrong}");
+            assert!(
+                since(wrong).unwrap_err().to_string().contains("YYYY-MM-DD"),
+                "{wrong}"
+            );
         }
     }
 }

@@ -101,12 +101,23 @@ pub(crate) fn prompts(arguments: &Prompts, context: &CommandContext) -> Result<(
 }
 
 /// Runs `resources`.
-pub(crate) fn resources(arguments: &Resources, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn resources(
+    arguments: &Resources,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
-    match arguments.command.as_ref().unwrap_or(&ResourcesCommand::List) {
+    match arguments
+        .command
+        .as_ref()
+        .unwrap_or(&ResourcesCommand::List)
+    {
         ResourcesCommand::List => {
             let raw = all(&mut connection, "resources/list", "resources")?;
-            let templates = all(&mut connection, "resources/templates/list", "resourceTemplates")?;
+            let templates = all(
+                &mut connection,
+                "resources/templates/list",
+                "resourceTemplates",
+            )?;
             let (mut found, more) = (entries(&raw)?, entries(&templates)?);
             found.extend(more);
             let answer = whole(&[("resources", &raw), ("resourceTemplates", &templates)])?;
@@ -121,7 +132,11 @@ pub(crate) fn resources(arguments: &Resources, context: &CommandContext) -> Resu
 }
 
 /// Sends the request, and accepts no input request in place of an answer.
-fn ask(connection: &mut DaemonConnection, method: &str, params: &Value) -> Result<Box<RawValue>, RequestError> {
+fn ask(
+    connection: &mut DaemonConnection,
+    method: &str,
+    params: &Value,
+) -> Result<Box<RawValue>, RequestError> {
     #[derive(Deserialize)]
     struct DefinitionKind {
         #[serde(rename = "resultType")]
@@ -164,10 +179,13 @@ fn prompt_table(prompts: &[DefinitionRow]) -> String {
     }
     let mut table = TextTable::new(&["prompt", "arguments", "what it is"]);
     for prompt in prompts {
-        let arguments = prompt.arguments.iter().map(|argument| match argument.required {
-            true => argument.name.clone(),
-            false => format!("[{}]", argument.name),
-        });
+        let arguments = prompt
+            .arguments
+            .iter()
+            .map(|argument| match argument.required {
+                true => argument.name.clone(),
+                false => format!("[{}]", argument.name),
+            });
         let arguments = arguments.collect::<Vec<_>>().join(" ");
         table.row(&[
             (&prompt.name, Style::Plain),
@@ -180,14 +198,18 @@ fn prompt_table(prompts: &[DefinitionRow]) -> String {
 
 fn resource_table(resources: &[DefinitionRow]) -> String {
     if resources.is_empty() {
-        return "No resources. Servers' are listed while the external-call gate is open.".to_owned();
+        return "No resources. Servers' are listed while the external-call gate is open."
+            .to_owned();
     }
     let mut table = TextTable::new(&["resource", "type", "what it is"]);
     for resource in resources {
         let uri = resource.uri.as_deref().or(resource.template.as_deref());
         table.row(&[
             (uri.unwrap_or_default(), Style::Plain),
-            (resource.mime_type.as_deref().unwrap_or_default(), Style::Plain),
+            (
+                resource.mime_type.as_deref().unwrap_or_default(),
+                Style::Plain,
+            ),
             (&resource.what(), Style::Plain),
         ]);
     }
@@ -196,11 +218,17 @@ fn resource_table(resources: &[DefinitionRow]) -> String {
 
 /// The content that was read: its texts; of anything else its type and length.
 fn contents(got: &Value) -> String {
-    let all = got["contents"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let all = got["contents"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let mut text = String::new();
     for content in all {
         if all.len() > 1 {
-            text.push_str(&format!("{}\n", visible(content["uri"].as_str().unwrap_or_default())));
+            text.push_str(&format!(
+                "{}\n",
+                visible(content["uri"].as_str().unwrap_or_default())
+            ));
         }
         text.push_str(&held(content));
         text.push('\n');
@@ -239,8 +267,14 @@ fn block(content: &Value) -> String {
             let uri = visible(resource["uri"].as_str().unwrap_or_default());
             format!("[resource {uri}]\n{}", held(resource))
         }
-        Some("resource_link") => format!("[resource {}]", visible(content["uri"].as_str().unwrap_or_default())),
-        other => format!("[{}: --json shows it]", visible(other.unwrap_or("something"))),
+        Some("resource_link") => format!(
+            "[resource {}]",
+            visible(content["uri"].as_str().unwrap_or_default())
+        ),
+        other => format!(
+            "[{}: --json shows it]",
+            visible(other.unwrap_or("something"))
+        ),
     }
 }
 
@@ -255,13 +289,23 @@ mod tests {
             "arguments": [{ "name": "file", "required": true }, { "name": "style" }] }]))
             .unwrap();
         let text = prompt_table(&prompts);
-        assert!(text.contains("git__review\\u{1b}") && text.contains("file [style]") && text.contains("Review"));
+        assert!(
+            text.contains("git__review\\u{1b}")
+                && text.contains("file [style]")
+                && text.contains("Review")
+        );
         let resources: Vec<DefinitionRow> = serde_json::from_value(json!([
             { "name": "a", "uri": "fs+file:///a", "mimeType": "text/plain", "description": "One. Two." },
             { "name": "files", "uriTemplate": "fs+file:///{path}" }]))
         .unwrap();
         let text = resource_table(&resources);
-        for part in ["fs+file:///a", "text/plain", "One.", "fs+file:///{path}", "files"] {
+        for part in [
+            "fs+file:///a",
+            "text/plain",
+            "One.",
+            "fs+file:///{path}",
+            "files",
+        ] {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("Two."));

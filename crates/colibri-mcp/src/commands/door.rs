@@ -74,10 +74,13 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
             arguments.listen
         )));
     }
-    let machine = |what: String| move |error: io::Error| CommandError::Machine(format!("{what}: {error}"));
-    let listener =
-        TcpListener::bind(arguments.listen).map_err(machine(format!("cannot listen on {}", arguments.listen)))?;
-    let address = listener.local_addr().map_err(machine("listening".to_owned()))?;
+    let machine =
+        |what: String| move |error: io::Error| CommandError::Machine(format!("{what}: {error}"));
+    let listener = TcpListener::bind(arguments.listen)
+        .map_err(machine(format!("cannot listen on {}", arguments.listen)))?;
+    let address = listener
+        .local_addr()
+        .map_err(machine("listening".to_owned()))?;
     let [program, rest @ ..] = &arguments.command[..] else {
         return Err(CommandError::Usage("the command is missing".to_owned()));
     };
@@ -130,10 +133,14 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
         });
     }
     thread::spawn(move || signals.block_on(pending::<()>()));
-    let status = child.wait().map_err(machine("waiting for the command".to_owned()))?;
+    let status = child
+        .wait()
+        .map_err(machine("waiting for the command".to_owned()))?;
     let status = status.code().or(status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(
-        status.and_then(|status| u8::try_from(status).ok()).unwrap_or(1),
+        status
+            .and_then(|status| u8::try_from(status).ok())
+            .unwrap_or(1),
     ))
 }
 
@@ -142,7 +149,9 @@ fn filled(word: &OsStr, names: &[(&str, String)]) -> OsString {
     match word.to_str() {
         Some(text) => names
             .iter()
-            .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
+            .fold(text.to_owned(), |text, (name, value)| {
+                text.replace(name, value)
+            })
             .into(),
         None => word.to_owned(),
     }

@@ -51,7 +51,10 @@ pub(crate) struct ImportArguments {
 type FileProposals = (Option<ImportSource>, Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &ImportArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let answers = InputAnswers::new(&arguments.set, &arguments.set_file)?;
     let mut found: Vec<(Proposal, Option<Rc<[u8]>>)> = Vec::new();
     let files = files(arguments.from.as_deref())?;
@@ -59,7 +62,8 @@ pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Resu
         (true, Some((Some(source), _))) => Some(Replacement::open(*source, context)?),
         (true, _) => {
             return Err(CommandError::Usage(
-                "--replace is for an editor's own file: name the editor, as `connect` does".to_owned(),
+                "--replace is for an editor's own file: name the editor, as `connect` does"
+                    .to_owned(),
             ));
         }
         (false, _) => None,
@@ -67,23 +71,41 @@ pub(crate) fn run(arguments: &ImportArguments, context: &CommandContext) -> Resu
     let mut sources = Vec::new();
     if let Some(replacement) = &replacement {
         for (_, path) in files.iter().filter(|(_, path)| path != replacement.path()) {
-            context.tell(&format!("{} stays as it is", visible(&path.display().to_string())))?;
+            context.tell(&format!(
+                "{} stays as it is",
+                visible(&path.display().to_string())
+            ))?;
         }
-        found.extend(replacement.proposals()?.into_iter().map(|proposal| (proposal, None)));
+        found.extend(
+            replacement
+                .proposals()?
+                .into_iter()
+                .map(|proposal| (proposal, None)),
+        );
     } else {
         let alone = files.len() == 1;
         for (source, path) in files {
             match read(source, &path, arguments.sha256.as_deref()) {
                 Ok((source, proposals, bundle)) => {
                     sources.extend(SourceFile::of(source, path, &proposals));
-                    found.extend(proposals.into_iter().map(|proposal| (proposal, bundle.clone())));
+                    found.extend(
+                        proposals
+                            .into_iter()
+                            .map(|proposal| (proposal, bundle.clone())),
+                    );
                 }
                 Err(failure) if alone => return Err(failure),
-                Err(failure) => eprintln!("colibri-mcp: {}", colibri_text::visible_lines(&failure.to_string())),
+                Err(failure) => eprintln!(
+                    "colibri-mcp: {}",
+                    colibri_text::visible_lines(&failure.to_string())
+                ),
             }
         }
     }
-    let names: Vec<String> = found.iter().map(|(proposal, _)| proposal.name.clone()).collect();
+    let names: Vec<String> = found
+        .iter()
+        .map(|(proposal, _)| proposal.name.clone())
+        .collect();
     if let Some(name) = arguments.server.iter().find(|name| !names.contains(name)) {
         return Err(CommandError::Data(format!(
             "there is no server {} to be imported{}; nothing was written",
@@ -137,11 +159,19 @@ struct SourceFile {
 
 impl SourceFile {
     /// `None`: no program reads this file.
-    fn of(source: Option<ImportSource>, path: PathBuf, proposals: &[Proposal]) -> Option<SourceFile> {
+    fn of(
+        source: Option<ImportSource>,
+        path: PathBuf,
+        proposals: &[Proposal],
+    ) -> Option<SourceFile> {
         let source = source.filter(|source| *source != ImportSource::ServerJson)?;
         let secrets = proposals.iter().map(Proposal::plain_secrets).sum();
         let has_others = proposals.iter().any(|proposal| !proposal.is_colibri());
-        has_others.then_some(SourceFile { source, path, secrets })
+        has_others.then_some(SourceFile {
+            source,
+            path,
+            secrets,
+        })
     }
 
     /// Says that servers are in two places now.
@@ -167,8 +197,13 @@ impl SourceFile {
 fn files(from: Option<&str>) -> Result<Vec<(Option<ImportSource>, PathBuf)>, CommandError> {
     let homes = Homes::find(paths::home());
     let there = |source: ImportSource| {
-        let files = source.files(&homes).into_iter().filter(|path| path.is_file());
-        files.map(move |path| (Some(source), path)).collect::<Vec<_>>()
+        let files = source
+            .files(&homes)
+            .into_iter()
+            .filter(|path| path.is_file());
+        files
+            .map(move |path| (Some(source), path))
+            .collect::<Vec<_>>()
     };
     let Some(from) = from else {
         return Ok(ImportSource::ALL.into_iter().flat_map(there).collect());
@@ -179,7 +214,9 @@ fn files(from: Option<&str>) -> Result<Vec<(Option<ImportSource>, PathBuf)>, Com
         .into_iter()
         .filter(|source| !source.files(&homes).is_empty());
     match editors.clone().find(|source| source.name() == name) {
-        None if from.contains(['/', '.']) || Path::new(from).exists() => Ok(vec![(None, PathBuf::from(from))]),
+        None if from.contains(['/', '.']) || Path::new(from).exists() => {
+            Ok(vec![(None, PathBuf::from(from))])
+        }
         None => {
             let known: Vec<&str> = editors.map(ImportSource::name).collect();
             let near = nearest(from, &known).map(|near| format!("; did you mean {near}?"));
@@ -218,12 +255,19 @@ fn bytes_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
     if !facts.is_file() || !fits(facts.len()) {
         return Ok(None);
     }
-    open.take(importers::MAX_ARCHIVE as u64 + 1).read_to_end(&mut bytes)?;
+    open.take(importers::MAX_ARCHIVE as u64 + 1)
+        .read_to_end(&mut bytes)?;
     Ok(Some(bytes).filter(|bytes| fits(bytes.len() as u64)))
 }
 
-fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Result<FileProposals, CommandError> {
-    let at = |why: anyhow::Error| CommandError::Data(format!("{}: {why:#}; nothing was written", path.display()));
+fn read(
+    source: Option<ImportSource>,
+    path: &Path,
+    sha256: Option<&str>,
+) -> Result<FileProposals, CommandError> {
+    let at = |why: anyhow::Error| {
+        CommandError::Data(format!("{}: {why:#}; nothing was written", path.display()))
+    };
     let bytes = match bytes_of(path) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Err(at(anyhow!("it is not a regular file of at most 256 MiB"))),
@@ -239,7 +283,9 @@ fn read(source: Option<ImportSource>, path: &Path, sha256: Option<&str>) -> Resu
         )));
     }
     if bytes.starts_with(b"PK") {
-        let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+        let proposal = importers::bundle(&bytes, std::env::consts::OS)
+            .map_err(at)?
+            .proposal;
         return Ok((None, vec![proposal], Some(bytes.into())));
     }
     let text = String::from_utf8(bytes).map_err(|_| at(anyhow!("it is not UTF-8")))?;

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use super::context::CommandContext;
 use crate::failure::CommandError;
 use crate::terminal;
-use colibri_api::{LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest, authority};
+use colibri_api::{
+    LoggedIn, LoggedOut, LoginFinishRequest, LoginStartRequest, LoginStep, LogoutRequest, authority,
+};
 use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
@@ -60,14 +62,22 @@ impl LoginArguments {
         };
         // Before anybody is sent there.
         let listener = listener(&redirect);
-        let shown = invitation(&self.server, &url, &redirect, &issuer, &scopes, listener.is_some());
+        let shown = invitation(
+            &self.server,
+            &url,
+            &redirect,
+            &issuer,
+            &scopes,
+            listener.is_some(),
+        );
         // The answer alone goes to standard output of a program that wants JSON.
         match context.json {
             true => write!(std::io::stderr(), "{shown}")?,
             false => terminal::print(&shown)?,
         }
         let address = came_back(&url, redirect, listener)?;
-        let (done, raw) = context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishRequest { address })?;
+        let (done, raw) =
+            context.ask::<LoggedIn>("colibri/login-finish", &LoginFinishRequest { address })?;
         context.print(&raw, || said(&done))
     }
 
@@ -104,7 +114,14 @@ fn said(done: &LoggedIn) -> String {
 
 /// The invitation of a person: the action, its purpose, the issuer of tokens, and the authorization server, if that is
 /// another one.
-fn invitation(server: &str, url: &str, redirect: &str, issuer: &str, scopes: &[String], listens: bool) -> String {
+fn invitation(
+    server: &str,
+    url: &str,
+    redirect: &str,
+    issuer: &str,
+    scopes: &[String],
+    listens: bool,
+) -> String {
     let mut shown = format!(
         "{} gets tokens of {}, for {}.\n",
         visible(server),
@@ -146,10 +163,16 @@ fn listener(redirect: &str) -> Option<TcpListener> {
 
 /// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is
 /// first.
-fn came_back(url: &str, redirect: String, listener: Option<TcpListener>) -> Result<String, CommandError> {
+fn came_back(
+    url: &str,
+    redirect: String,
+    listener: Option<TcpListener>,
+) -> Result<String, CommandError> {
     let (tell, told) = channel();
     // Ours is the last: the page may have one of its own.
-    let state = url.split(['?', '&']).rfind(|field| field.starts_with("state="));
+    let state = url
+        .split(['?', '&'])
+        .rfind(|field| field.starts_with("state="));
     if let (Some(listener), Some(state)) = (listener, state) {
         let (tell, state) = (tell.clone(), state.to_owned());
         thread::spawn(move || serve(&listener, &state, &redirect, &tell));
@@ -181,16 +204,28 @@ fn line() -> Result<String, CommandError> {
 
 /// Waits for the browser that was sent here, and for no other: it brings the `state` of this login. Everybody on this
 /// machine can connect, so nobody is waited for before the next is heard.
-fn serve(listener: &TcpListener, state: &str, redirect: &str, tell: &Sender<Result<String, CommandError>>) {
+fn serve(
+    listener: &TcpListener,
+    state: &str,
+    redirect: &str,
+    tell: &Sender<Result<String, CommandError>>,
+) {
     let at_it = Arc::new(());
     for stream in listener.incoming().flatten() {
         if Arc::strong_count(&at_it) > MAX_BROWSERS {
             continue;
         }
-        let (at_it, state, redirect, tell) = (at_it.clone(), state.to_owned(), redirect.to_owned(), tell.clone());
+        let (at_it, state, redirect, tell) = (
+            at_it.clone(),
+            state.to_owned(),
+            redirect.to_owned(),
+            tell.clone(),
+        );
         thread::spawn(move || {
             let query = asked(&stream, &redirect);
-            if let Some(address) = query.and_then(|query| received(&stream, &query, &state, &redirect)) {
+            if let Some(address) =
+                query.and_then(|query| received(&stream, &query, &state, &redirect))
+            {
                 let _ = tell.send(Ok(address));
             }
             drop(at_it);
@@ -208,7 +243,11 @@ fn received(stream: &TcpStream, query: &str, state: &str, redirect: &str) -> Opt
         );
         return Some(format!("{redirect}?{query}"));
     }
-    answer(stream, "400 Bad Request", "This is not the login that waits here.");
+    answer(
+        stream,
+        "400 Bad Request",
+        "This is not the login that waits here.",
+    );
     None
 }
 
@@ -237,7 +276,10 @@ fn asked(mut stream: &TcpStream, redirect: &str) -> Option<String> {
         .filter(|line| line.len() as u64 <= MAX_ADDRESS)?;
     let target = line.strip_prefix("GET ")?.split([' ', '\r']).next()?;
     let path = redirect.splitn(4, '/').nth(3)?;
-    let query = target.strip_prefix('/')?.strip_prefix(path)?.strip_prefix('?')?;
+    let query = target
+        .strip_prefix('/')?
+        .strip_prefix(path)?
+        .strip_prefix('?')?;
     Some(query.to_owned())
 }
 
@@ -276,10 +318,17 @@ mod tests {
         };
         assert_eq!(ask("GET /favicon.ico HTTP/1.1\r\n\r\n"), "");
         assert_eq!(ask("\u{0}\r\n\r\n"), "");
-        assert!(ask("GET /callback?code=c&state=wrong HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400"));
+        assert!(
+            ask("GET /callback?code=c&state=wrong HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400")
+        );
         assert!(told.try_recv().is_err());
-        assert!(ask("GET /callback?code=c&state=right HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-        assert_eq!(told.recv().unwrap().unwrap(), format!("{redirect}?code=c&state=right"));
+        assert!(
+            ask("GET /callback?code=c&state=right HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200")
+        );
+        assert_eq!(
+            told.recv().unwrap().unwrap(),
+            format!("{redirect}?code=c&state=right")
+        );
         drop(silent);
     }
 
@@ -289,7 +338,9 @@ mod tests {
         let mut browser = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let reader = thread::spawn(move || asked(&stream, "http://127.0.0.1:1/callback"));
-        browser.write_all(b"GET /callback?code=c HTTP/1.1\r\n").unwrap();
+        browser
+            .write_all(b"GET /callback?code=c HTTP/1.1\r\n")
+            .unwrap();
         browser.write_all(b"Cookie: \xff=").unwrap();
         browser.write_all(&[b'x'; 32 * 1024]).unwrap();
         browser.write_all(b"\r\n\r\n").unwrap();
@@ -315,16 +366,34 @@ mod tests {
     fn a_person_sees_who_gets_what_before_the_page_is_opened() {
         let redirect = "http://127.0.0.1:7374/callback";
         let scopes = ["mail:read".to_owned(), "\u{202e}admin".to_owned()];
-        let shown = |url, listens| invitation("mail", url, redirect, "https://as.example/t", &scopes, listens);
+        let shown = |url, listens| {
+            invitation(
+                "mail",
+                url,
+                redirect,
+                "https://as.example/t",
+                &scopes,
+                listens,
+            )
+        };
         let own = shown("https://as.example/authorize?state=x", true);
         assert!(
             own.contains("mail gets tokens of https://as.example/t, for mail:read \\u{202e}admin."),
             "{own}"
         );
-        assert!(!own.contains("another host") && own.contains("that is all"), "{own}");
+        assert!(
+            !own.contains("another host") && own.contains("that is all"),
+            "{own}"
+        );
         let mixed = shown("https://honest.example/authorize?state=x", false);
-        assert!(mixed.contains("at honest.example, which is another host"), "{mixed}");
-        assert!(mixed.contains("another program of this machine listens"), "{mixed}");
+        assert!(
+            mixed.contains("at honest.example, which is another host"),
+            "{mixed}"
+        );
+        assert!(
+            mixed.contains("another program of this machine listens"),
+            "{mixed}"
+        );
     }
 
     #[test]

@@ -18,7 +18,10 @@ const MAX_NAMES: usize = 40;
 ///
 /// # Errors
 /// The daemon cannot be asked.
-pub(crate) fn server(connection: &mut DaemonConnection, id: &str) -> Result<Option<CommandError>, CommandError> {
+pub(crate) fn server(
+    connection: &mut DaemonConnection,
+    id: &str,
+) -> Result<Option<CommandError>, CommandError> {
     let known = snapshot(connection)?;
     Ok(is_absent(&known, id).then(|| no_server(id, &known)))
 }
@@ -54,10 +57,14 @@ pub(crate) fn tool(
     let closed = !known.daemon.gates.external_call && names.is_empty();
     let why = server.and_then(|server| Some((server, absent(server, closed, context)?)));
     Ok(Some(match why {
-        Some((server, why)) if matches!(server.state, ServerState::Ready | ServerState::Stopped) && !closed => {
+        Some((server, why))
+            if matches!(server.state, ServerState::Ready | ServerState::Stopped) && !closed =>
+        {
             refused(format!("{}; {why}", no_such_tool(id, name, &names)))
         }
-        Some((_, why)) => later(format!("{why}; whether it has a tool {name} cannot be known now")),
+        Some((_, why)) => later(format!(
+            "{why}; whether it has a tool {name} cannot be known now"
+        )),
         None => refused(no_such_tool(id, name, &names)),
     }))
 }
@@ -111,7 +118,9 @@ fn absent(server: &ServerFacts, closed: bool, context: &CommandContext) -> Optio
             "the tools of server {id} are not there: the external-call gate is closed; ask the operator to open it \
              (colibri-mcpd --external-call)"
         )),
-        ServerState::Starting => Some(format!("server {id} is still starting: try again in a moment")),
+        ServerState::Starting => Some(format!(
+            "server {id} is still starting: try again in a moment"
+        )),
         _ if server.tools_blocked > 0 => Some(format!(
             "server {id}: {} blocked, not as approved: colibri-mcp pin list --waiting",
             counted(server.tools_blocked, "tool")
@@ -127,7 +136,12 @@ fn snapshot(connection: &mut DaemonConnection) -> Result<Snapshot, CommandError>
 
 /// True if there is no such server, nor any that may be an account of it: of those the daemon says more.
 fn is_absent(known: &Snapshot, id: &str) -> bool {
-    let is_account = |server: &ServerFacts| server.id.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
+    let is_account = |server: &ServerFacts| {
+        server
+            .id
+            .strip_prefix(id)
+            .is_some_and(|rest| rest.starts_with('-'))
+    };
     id != OWN && find(known, id).is_none() && !known.servers.iter().any(is_account)
 }
 
@@ -141,7 +155,11 @@ fn later(why: String) -> CommandError {
 }
 
 fn no_server(id: &str, known: &Snapshot) -> CommandError {
-    let ids: Vec<&str> = known.servers.iter().map(|server| server.id.as_str()).collect();
+    let ids: Vec<&str> = known
+        .servers
+        .iter()
+        .map(|server| server.id.as_str())
+        .collect();
     refused(no_such_server(id, ids))
 }
 
@@ -151,7 +169,10 @@ fn no_such_server(id: &str, mut known: Vec<&str>) -> String {
 }
 
 fn no_such_tool(id: &str, name: &str, known: &[&str]) -> String {
-    format!("server {id} has no tool {name}{}", meant(name, known, "it has"))
+    format!(
+        "server {id} has no tool {name}{}",
+        meant(name, known, "it has")
+    )
 }
 
 fn refused(message: String) -> CommandError {
@@ -181,8 +202,10 @@ mod tests {
     #[test]
     fn a_server_without_tools_says_why() {
         let server = |state: &str, blocked: u64| -> ServerFacts {
-            serde_json::from_value(json!({ "id": "git", "transport": "host", "state": state, "since": 0,
-                "reason": "exit 127", "tools_blocked": blocked, "jail": null }))
+            serde_json::from_value(
+                json!({ "id": "git", "transport": "host", "state": state, "since": 0,
+                "reason": "exit 127", "tools_blocked": blocked, "jail": null }),
+            )
             .unwrap()
         };
         let context = |read_only| CommandContext {
@@ -222,12 +245,18 @@ mod tests {
         let said = no_such_server("zzzzzz", vec!["git", "time"]);
         assert!(said.contains("there are: git, time, colibri"), "{said}");
         let said = no_such_tool("git", "x", &[]);
-        assert!(said.contains("server git has no tool x; it has none"), "{said}");
+        assert!(
+            said.contains("server git has no tool x; it has none"),
+            "{said}"
+        );
         let many: Vec<String> = (0..99).map(|n| format!("quite-another-name-{n}")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(no_such_tool("git", "x", &many).contains("it has 99 others"));
         assert_eq!(
-            (refused(String::new()).exit_code(), later(String::new()).exit_code()),
+            (
+                refused(String::new()).exit_code(),
+                later(String::new()).exit_code()
+            ),
             (65, 1)
         );
     }

@@ -205,7 +205,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "demo",
         ],
     ),
-    ("Use what servers offer", &["tools", "call", "prompts", "resources"]),
+    (
+        "Use what servers offer",
+        &["tools", "call", "prompts", "resources"],
+    ),
     (
         "See what goes on, and what went on",
         &["status", "glasspane", "watch", "costs", "trail"],
@@ -262,7 +265,9 @@ impl ClientCommand {
             ClientCommand::Tools(arguments) => tools::run(&arguments, context)?,
             ClientCommand::Call(arguments) => call::run(&arguments, context)?,
             ClientCommand::Prompts(arguments) => definition_tables::prompts(&arguments, context)?,
-            ClientCommand::Resources(arguments) => definition_tables::resources(&arguments, context)?,
+            ClientCommand::Resources(arguments) => {
+                definition_tables::resources(&arguments, context)?
+            }
             ClientCommand::Status(arguments) => status::run(&arguments, context)?,
             ClientCommand::Glasspane(arguments) => return glasspane::run(&arguments, context),
             ClientCommand::Watch(topic) => watch::run(&topic, context)?,
@@ -304,9 +309,14 @@ mod tests {
     #[test]
     fn each_command_that_people_type_is_in_one_group_and_in_its_order() {
         let all = ClientCommand::augment_subcommands(clap::Command::new("colibri-mcp"));
-        let visible = all.get_subcommands().filter(|command| !command.is_hide_set());
+        let visible = all
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set());
         let visible: Vec<&str> = visible.map(clap::Command::get_name).collect();
-        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
         assert_eq!(visible, grouped);
         assert!(visible.len() <= 24, "{visible:?}");
     }

@@ -14,7 +14,8 @@ use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
 use crate::terminal::{self, Style, TextTable};
 use colibri_api::{
-    PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted, PinsRequest,
+    PinAcceptRequest, PinDiffRequest, PinDiffs, PinList, PinRow, PinSeen, PinSubject, PinsAccepted,
+    PinsRequest,
 };
 use colibri_text::{hex, visible};
 
@@ -99,10 +100,15 @@ impl PinTarget {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &PinArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &PinArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     match &arguments.action {
         PinAction::List { server, waiting } => {
-            let params = PinsRequest { server: server.clone() };
+            let params = PinsRequest {
+                server: server.clone(),
+            };
             let (mut pins, mut raw): (PinList, _) = context.ask("colibri/pins", &params)?;
             if *waiting {
                 pins = only_waiting(pins);
@@ -154,7 +160,11 @@ fn accept(
                     "what waits of {server} is {now} by now, which is not what was to be accepted; nothing was \
                      accepted. Look at it again with colibri-mcp pin diff"
                 );
-                return Err(RequestError::Refused { code: -32602, message }.into());
+                return Err(RequestError::Refused {
+                    code: -32602,
+                    message,
+                }
+                .into());
             }
             diffs.diffs.iter().map(seen).collect()
         }
@@ -239,7 +249,10 @@ fn hash_of_all(diffs: &PinDiffs) -> String {
             PinSubject::Tool(_) | PinSubject::Instructions => json!(pin.subject)["tool"].take(),
             other => json!(other),
         };
-        hash.update(format!("{} {subject}\n", pin.waiting.as_deref().unwrap_or_default()));
+        hash.update(format!(
+            "{} {subject}\n",
+            pin.waiting.as_deref().unwrap_or_default()
+        ));
     }
     hex(&hash.finalize())
 }
@@ -271,7 +284,10 @@ fn option(name: &str, value: &str) -> String {
 
 fn escaped(word: &str) -> String {
     let word = visible(word);
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',');
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric()
+            || matches!(c, '_' | '-' | '.' | '/' | ':' | '+' | '@' | '=' | ',')
+    };
     if !word.is_empty() && word.chars().all(plain) {
         return word.into_owned();
     }
@@ -282,13 +298,18 @@ fn show_list(pins: &PinList) -> String {
     let mut text = if pins.pins.is_empty() {
         "No pins to show.".to_owned()
     } else {
-        let mut table = TextTable::new(&["server", "what", "state", "approved by", "approved", "now"]);
+        let mut table =
+            TextTable::new(&["server", "what", "state", "approved by", "approved", "now"]);
         let short = |hash: &Option<String>| {
             hash.as_deref()
                 .map_or("-".to_owned(), |hash| hash.chars().take(12).collect())
         };
         for pin in &pins.pins {
-            let style = if pin.waiting.is_some() { Style::Bad } else { Style::Good };
+            let style = if pin.waiting.is_some() {
+                Style::Bad
+            } else {
+                Style::Good
+            };
             table.row(&[
                 (&visible(&pin.server), Style::Plain),
                 (&name(&pin.subject), Style::Plain),
@@ -311,11 +332,19 @@ fn show_diffs(server: &str, what: Option<&PinSubject>, diffs: &PinDiffs) -> Stri
     if diffs.diffs.is_empty() {
         return match what {
             None => format!("Nothing of {server} waits to be accepted."),
-            Some(PinSubject::Instructions) => format!("The instructions of {server} do not wait to be accepted."),
-            Some(PinSubject::Tool(tool)) => {
-                format!("The tool {} of {server} does not wait to be accepted.", visible(tool))
+            Some(PinSubject::Instructions) => {
+                format!("The instructions of {server} do not wait to be accepted.")
             }
-            Some(other) => format!("The {} of {server} does not wait to be accepted.", name(other)),
+            Some(PinSubject::Tool(tool)) => {
+                format!(
+                    "The tool {} of {server} does not wait to be accepted.",
+                    visible(tool)
+                )
+            }
+            Some(other) => format!(
+                "The {} of {server} does not wait to be accepted.",
+                name(other)
+            ),
         };
     }
     let mut blocks: Vec<String> = diffs.diffs.iter().map(show_diff).collect();
@@ -355,14 +384,22 @@ fn show_diff(pin: &PinRow) -> String {
 /// The difference of a definition from the approved one.
 pub(crate) fn show_difference(pin: &PinRow) -> String {
     let sha256 = pin.waiting.as_deref().unwrap_or_default();
-    let mut text = format!("{} {}: {}", visible(&pin.server), name(&pin.subject), pin.state.name());
+    let mut text = format!(
+        "{} {}: {}",
+        visible(&pin.server),
+        name(&pin.subject),
+        pin.state.name()
+    );
     if let Some(reason) = &pin.reason {
         text.push_str(&format!(", {}", visible(reason)));
     }
     text.push_str(&format!(
         "\n  approved  {}{}",
         pin.approved.as_deref().unwrap_or("nothing"),
-        pin.by.as_deref().map(|by| format!(" ({by})")).unwrap_or_default()
+        pin.by
+            .as_deref()
+            .map(|by| format!(" ({by})"))
+            .unwrap_or_default()
     ));
     text.push_str(&format!("\n  now       {sha256}"));
     for line in pin.diff.as_deref().unwrap_or_default().lines() {
@@ -409,7 +446,10 @@ mod tests {
             diffs: Vec::new(),
             left_out: 0,
         };
-        assert!(show_diffs("git", Some(&PinSubject::Tool("x".to_owned())), &nothing).contains("does not wait"));
+        assert!(
+            show_diffs("git", Some(&PinSubject::Tool("x".to_owned())), &nothing)
+                .contains("does not wait")
+        );
     }
 
     #[test]
@@ -435,7 +475,11 @@ mod tests {
             ("", false),
             ("yep\n", false),
         ] {
-            assert_eq!(ask(&mut answer.as_bytes(), 1).unwrap(), accepted, "{answer:?}");
+            assert_eq!(
+                ask(&mut answer.as_bytes(), 1).unwrap(),
+                accepted,
+                "{answer:?}"
+            );
         }
     }
 
@@ -466,7 +510,10 @@ mod tests {
         };
         let all = json!({ "look_alikes": [], "pins": [row(None), row(Some("ab"))] });
         let waiting = json!(only_waiting(serde_json::from_value(all).unwrap()));
-        assert_eq!(waiting, json!({ "look_alikes": [], "pins": [row(Some("ab"))] }));
+        assert_eq!(
+            waiting,
+            json!({ "look_alikes": [], "pins": [row(Some("ab"))] })
+        );
     }
 
     #[test]

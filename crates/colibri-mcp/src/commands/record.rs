@@ -36,7 +36,10 @@ pub(crate) struct ReplayArguments {
 }
 
 /// Runs `record`.
-pub(crate) fn run(arguments: &RecordArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &RecordArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     if let Some(file) = &arguments.verify {
         let mut out = BufWriter::new(io::stdout().lock());
         recording::verify(file, arguments.proof, context, &mut out)?;

@@ -26,7 +26,10 @@ pub(crate) struct RemoveArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &RemoveArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let scope = InstallScope::choose(arguments.service, &context.place)?;
     let id = &arguments.name;
     let known = install::registered(&scope)?;
@@ -37,7 +40,10 @@ pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Resu
                 "{id} is the only account of {entry}: colibri-mcp remove {entry}"
             )));
         }
-        Some([_, entry, _, _]) => vec![format!("{id}: an account of {entry} in {}", scope.registry.display())],
+        Some([_, entry, _, _]) => vec![format!(
+            "{id}: an account of {entry} in {}",
+            scope.registry.display()
+        )],
         Some(_) => vec![format!("{id}: its entry in {}", scope.registry.display())],
         None if left.is_empty() => return Err(no_server(id, &known.entries, &scope)),
         None => vec![format!("{id}: it has no entry, but this is left of it")],
@@ -54,11 +60,20 @@ pub(crate) fn run(arguments: &RemoveArguments, context: &CommandContext) -> Resu
     let told = install::reload(&context.place.socket);
     install::forget(&scope, &left)?;
     let facts = json!({ "removed": id, "files": left });
-    told.answer(context, &scope, (format!("Removed {id}."), facts), kept.as_deref())
+    told.answer(
+        context,
+        &scope,
+        (format!("Removed {id}."), facts),
+        kept.as_deref(),
+    )
 }
 
 /// There is no server of this id.
-pub(crate) fn no_server<T>(id: &str, known: &BTreeMap<String, T>, scope: &InstallScope) -> CommandError {
+pub(crate) fn no_server<T>(
+    id: &str,
+    known: &BTreeMap<String, T>,
+    scope: &InstallScope,
+) -> CommandError {
     let known: Vec<&str> = known.keys().map(String::as_str).collect();
     let near = nearest(id, &known).map(|near| format!("; did you mean {near}?"));
     CommandError::Data(format!(

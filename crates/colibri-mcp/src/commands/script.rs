@@ -23,7 +23,10 @@ pub(crate) struct ScriptArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ScriptArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &ScriptArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     #[derive(Serialize)]
     struct RunScriptRequest {
         script: String,

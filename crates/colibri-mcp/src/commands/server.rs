@@ -30,7 +30,9 @@ impl ServerCommand {
     /// True if it is about the service, in use or not.
     pub(super) fn is_for_service(&self) -> bool {
         match self {
-            ServerCommand::Enable(arguments) | ServerCommand::Disable(arguments) => arguments.service,
+            ServerCommand::Enable(arguments) | ServerCommand::Disable(arguments) => {
+                arguments.service
+            }
             ServerCommand::Restart(_) | ServerCommand::Reload => false,
         }
     }
@@ -67,14 +69,28 @@ pub(crate) struct Restart {
 }
 
 /// Enables a server, or disables it.
-fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -> Result<(), CommandError> {
+fn enable(
+    arguments: &EnableArguments,
+    enable: bool,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let scope = InstallScope::choose(arguments.service, &context.place)?;
     let id = &arguments.name;
-    let RegistryFile { file, entries, read } = install::registered(&scope)?;
-    let (keys, _) = entries.get(id).ok_or_else(|| no_server(id, &entries, &scope))?;
+    let RegistryFile {
+        file,
+        entries,
+        read,
+    } = install::registered(&scope)?;
+    let (keys, _) = entries
+        .get(id)
+        .ok_or_else(|| no_server(id, &entries, &scope))?;
     // An entry with accounts is a server for each of them.
     let servers: Vec<&str> = read.of_entry(id).map(|(id, _)| id.as_str()).collect();
-    let servers = if servers.is_empty() { vec![id.as_str()] } else { servers };
+    let servers = if servers.is_empty() {
+        vec![id.as_str()]
+    } else {
+        servers
+    };
     let whole = keys.get(1).filter(|whole| *whole != id);
     let is_off = |id: &String| {
         entries
@@ -90,7 +106,8 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     let text = match enable {
         true => {
             let entry = read.of_entry(id).next();
-            let checked = entry.map_or(Ok(()), |(_, entry)| install::check_installed(entry, &scope));
+            let checked =
+                entry.map_or(Ok(()), |(_, entry)| install::check_installed(entry, &scope));
             checked.map_err(|error| CommandError::Data(format!("{error:#}")))?;
             match whole {
                 None => FileFormat::Json.remove(file.text(), &keys),
@@ -108,21 +125,34 @@ fn enable(arguments: &EnableArguments, enable: bool, context: &CommandContext) -
     };
     if enable {
         // What is agreed to is what stands there now.
-        for (server, (_, entry)) in entries.iter().filter(|(server, _)| servers.contains(&server.as_str())) {
+        for (server, (_, entry)) in entries
+            .iter()
+            .filter(|(server, _)| servers.contains(&server.as_str()))
+        {
             context.tell(&install::show_entry(server, entry))?;
         }
     }
-    agree(&format!("{doing} {id} in {}?", scope.registry.display()), arguments.yes)?;
+    agree(
+        &format!("{doing} {id} in {}?", scope.registry.display()),
+        arguments.yes,
+    )?;
     let alone = scope.lock()?;
     let kept = install::rewrite(&scope, file, text)?;
     let agreed = if enable { servers.as_slice() } else { &[] };
     install::agree_to(&scope, agreed)?;
     let facts = json!({ "server": id, "enabled": enable });
     let told = install::reload(&context.place.socket);
-    told.answer(context, &scope, (format!("{done} {id}."), facts), kept.as_deref())?;
+    told.answer(
+        context,
+        &scope,
+        (format!("{done} {id}."), facts),
+        kept.as_deref(),
+    )?;
     drop(alone);
     let now = install::registered(&scope)?.read;
-    let on = now.of_entry(id).filter(|(_, entry)| enable && !entry.disabled);
+    let on = now
+        .of_entry(id)
+        .filter(|(_, entry)| enable && !entry.disabled);
     introduced(&on.map(|(id, _)| id.clone()).collect::<Vec<_>>(), context)
 }
 
@@ -153,7 +183,9 @@ fn reload(context: &CommandContext) -> Result<(), CommandError> {
             format!("\n{server} is blocked: {reason}")
         });
         let waits = match reloaded.limits_wait {
-            true => "\nThe limits in clients.json have changed: they hold from the daemon's next start.",
+            true => {
+                "\nThe limits in clients.json have changed: they hold from the daemon's next start."
+            }
             false => "",
         };
         format!("Reloaded.{}{waits}", blocked.collect::<String>())

@@ -32,12 +32,21 @@ pub(crate) struct SshGateArguments {
 /// The permissions of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum KeyPermission {
-    Bridge { read_only: bool, only: Option<String> },
-    Tools { json: bool, server: Option<String> },
+    Bridge {
+        read_only: bool,
+        only: Option<String>,
+    },
+    Tools {
+        json: bool,
+        server: Option<String>,
+    },
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &SshGateArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &SshGateArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let own = arguments.server.as_deref();
     if let Some(server) = own.filter(|server| !is_server_id(server)) {
         return Err(CommandError::Usage(format!(
@@ -90,7 +99,9 @@ fn parse(command: Option<OsString>, own: Option<&str>) -> Result<KeyPermission, 
     if command.len() > MAX_COMMAND {
         return Err(refuse("the command is too long"));
     }
-    let text = command.to_str().ok_or_else(|| refuse("the command is no UTF-8"))?;
+    let text = command
+        .to_str()
+        .ok_or_else(|| refuse("the command is no UTF-8"))?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b" /._-".contains(&byte);
     if !text.bytes().all(plain) {
         return Err(refuse(
@@ -101,7 +112,9 @@ fn parse(command: Option<OsString>, own: Option<&str>) -> Result<KeyPermission, 
     // Only a name here: what runs is this program, wherever the other side believes it to be.
     let program = words.next().unwrap_or_default();
     if program != PROGRAM && !program.starts_with('/')
-        || Path::new(program).file_name().is_none_or(|name| name != PROGRAM)
+        || Path::new(program)
+            .file_name()
+            .is_none_or(|name| name != PROGRAM)
     {
         return Err(refuse("it is another program"));
     }
@@ -139,7 +152,10 @@ mod tests {
             Ok(allowed) => Some(allowed),
             Err(failure) => {
                 assert_eq!(failure.exit_code(), 77);
-                assert!(!failure.to_string().chars().any(char::is_control), "{failure}");
+                assert!(
+                    !failure.to_string().chars().any(char::is_control),
+                    "{failure}"
+                );
                 None
             }
         }
@@ -160,7 +176,10 @@ mod tests {
             parsed_for("colibri-mcp --read-only --only git", None),
             bridge(true, Some("git"))
         );
-        assert_eq!(parsed_for("colibri-mcp", Some("git")), bridge(false, Some("git")));
+        assert_eq!(
+            parsed_for("colibri-mcp", Some("git")),
+            bridge(false, Some("git"))
+        );
         for (command, read_only) in [
             ("", false),
             ("colibri-mcp", false),
@@ -230,7 +249,10 @@ mod tests {
         ] {
             assert_eq!(parsed(command), None, "{command:?}");
         }
-        assert_eq!(parsed(&format!("/{}/colibri-mcp", "a".repeat(MAX_COMMAND))), None);
+        assert_eq!(
+            parsed(&format!("/{}/colibri-mcp", "a".repeat(MAX_COMMAND))),
+            None
+        );
         assert!(parse(Some(OsString::from_vec(b"colibri-mcp \xff".to_vec())), None).is_err());
         for command in [
             "colibri-mcp --only docs",

@@ -46,10 +46,14 @@ struct SyncStep<'r> {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &SyncArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::choose(arguments.service, &context.place)?;
     interrupt::hold_back()?;
-    let tools = PackageTools::new(false).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
+    let tools =
+        PackageTools::new(false).map_err(|why| CommandError::Machine(format!("{why:#}")))?;
     let bundles = bundles(&arguments.bundle)?;
     let RegistryFile { entries, read, .. } = install::registered(&scope)?;
     let agreed = install::agreements(&scope, &read)?;
@@ -82,8 +86,14 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
         };
         if let Some((pin, lock)) = &step.lock {
             let place = scope.prefix(step.entry_id).join(pin.directory());
-            text.push_str(&format!("\n  installs  {}", counted(lock.count(), "package")));
-            text.push_str(&format!("\n            in {}", visible(&place.display().to_string())));
+            text.push_str(&format!(
+                "\n  installs  {}",
+                counted(lock.count(), "package")
+            ));
+            text.push_str(&format!(
+                "\n            in {}",
+                visible(&place.display().to_string())
+            ));
             if lock.scripts {
                 text.push_str("\n  note      scripts of packages are run while they are installed");
             }
@@ -91,7 +101,11 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
         context.tell(&format!("{text}\n  note      {}\n", step.note))?;
     }
     for (id, why) in &refused {
-        eprintln!("colibri-mcp: {} is refused: {}", visible(id), visible_lines(why));
+        eprintln!(
+            "colibri-mcp: {} is refused: {}",
+            visible(id),
+            visible_lines(why)
+        );
     }
     let mut done = Vec::new();
     if !steps.is_empty() {
@@ -132,7 +146,12 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
     let without_secrets: BTreeMap<&str, Vec<PathBuf>> = read
         .servers
         .keys()
-        .filter_map(|id| Some((id.as_str(), install::absent_secrets(&scope, &entries.get(id)?.1))))
+        .filter_map(|id| {
+            Some((
+                id.as_str(),
+                install::absent_secrets(&scope, &entries.get(id)?.1),
+            ))
+        })
         .filter(|(id, absent)| !absent.is_empty() && on(id))
         .collect();
     let mut said = match done.is_empty() {
@@ -140,7 +159,10 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
         false => format!("Installed and turned on: {}.", done.join(", ")),
     };
     for (id, files) in &without_secrets {
-        let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+        let files: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
         said.push_str(&format!(
             "\n{id} needs a secret that is not here: put it into {}",
             files.join(", ")
@@ -153,7 +175,9 @@ pub(crate) fn run(arguments: &SyncArguments, context: &CommandContext) -> Result
     let told = install::reload(&context.place.socket);
     told.answer(context, &scope, (said, facts), None)?;
     interrupt::release()?;
-    let ready = done.iter().filter(|id| on(id) && !without_secrets.contains_key(*id));
+    let ready = done
+        .iter()
+        .filter(|id| on(id) && !without_secrets.contains_key(*id));
     let ready: Vec<String> = ready.map(|id| (*id).to_owned()).collect();
     introduced(&ready, context)?;
     match refused.first() {
@@ -176,7 +200,10 @@ fn bundles(files: &[PathBuf]) -> Result<BTreeMap<String, Vec<u8>>, CommandError>
             source,
         };
         if path.metadata().map_err(failed)?.len() > MAX_ARCHIVE as u64 {
-            return Err(CommandError::Data(format!("{} has more than 256 MiB", path.display())));
+            return Err(CommandError::Data(format!(
+                "{} has more than 256 MiB",
+                path.display()
+            )));
         }
         let bytes = fs::read(path).map_err(failed)?;
         Ok((sha256_hex(&bytes), bytes))
@@ -191,7 +218,11 @@ fn step<'r>(
     scope: &InstallScope,
     tools: &PackageTools,
 ) -> anyhow::Result<Option<SyncStep<'r>>> {
-    let Some(pin) = entry.command.as_ref().and_then(|command| command.package.as_ref()) else {
+    let Some(pin) = entry
+        .command
+        .as_ref()
+        .and_then(|command| command.package.as_ref())
+    else {
         return Ok(None);
     };
     let entry_id = &entry.entry_id;

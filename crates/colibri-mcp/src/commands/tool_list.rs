@@ -59,7 +59,8 @@ pub(crate) fn exposed(
             kept.push(text);
         }
     }
-    let all = to_raw_value(&ListedDefinition { tools: &kept }).map_err(|error| unreadable(LIST, error))?;
+    let all = to_raw_value(&ListedDefinition { tools: &kept })
+        .map_err(|error| unreadable(LIST, error))?;
     Ok((tools, all))
 }
 
@@ -82,7 +83,9 @@ pub(crate) fn all(
             .get(member)
             .ok_or_else(|| unreadable(method, format!("it has no {member}")))?;
         entries.extend(read::<Vec<Box<RawValue>>>(method, listed)?);
-        let next = page.get("nextCursor").map(|next| read::<Option<String>>(method, next));
+        let next = page
+            .get("nextCursor")
+            .map(|next| read::<Option<String>>(method, next));
         let next = next.transpose()?.flatten();
         if next.is_none() || next == cursor {
             return Ok(entries);
@@ -105,8 +108,10 @@ pub(crate) fn of_server(
     connection: &mut DaemonConnection,
     server: &str,
 ) -> Result<(Vec<ToolDefinition>, Box<RawValue>), RequestError> {
-    let (answer, raw) =
-        connection.own_tool::<ServerTools>("colibri_external_mcp_list_tools", &json!({ "server": server }))?;
+    let (answer, raw) = connection.own_tool::<ServerTools>(
+        "colibri_external_mcp_list_tools",
+        &json!({ "server": server }),
+    )?;
     let tools = answer.tools.into_iter().map(|entry| ToolDefinition {
         name: entry.tool,
         title: entry.title,
@@ -118,7 +123,11 @@ pub(crate) fn of_server(
 
 /// The first sentence or paragraph of a description, at most [`MAX_SUMMARY`].
 pub(crate) fn summary(description: &str) -> String {
-    let first = description.trim_start().split(['\n', '\r']).next().unwrap_or_default();
+    let first = description
+        .trim_start()
+        .split(['\n', '\r'])
+        .next()
+        .unwrap_or_default();
     let sentence = first.find(". ").map_or(first, |end| &first[..=end]);
     match sentence.char_indices().nth(MAX_SUMMARY) {
         Some((cut, _)) => format!("{}{}", &sentence[..cut], terminal::mark()),

@@ -21,12 +21,17 @@ pub(crate) struct ToolsArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ToolsArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &ToolsArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let (tools, raw) = match arguments.server.as_deref() {
         Some(server) if server != OWN => match of_server(&mut connection, server) {
             Err(error @ RequestError::Tool(_)) => {
-                return Err(missing::server(&mut connection, server)?.unwrap_or_else(|| error.into()));
+                return Err(
+                    missing::server(&mut connection, server)?.unwrap_or_else(|| error.into())
+                );
             }
             listed => listed?,
         },
@@ -36,11 +41,12 @@ pub(crate) fn run(arguments: &ToolsArguments, context: &CommandContext) -> Resul
         (Some(server), Some(name)) => {
             let Some(tool) = tools.iter().find(|tool| tool.name == *name) else {
                 let why = missing::tool(&mut connection, server, name, context)?;
-                return Err(
-                    why.unwrap_or_else(|| CommandError::Machine(format!("the tools of {server} changed just now")))
-                );
+                return Err(why.unwrap_or_else(|| {
+                    CommandError::Machine(format!("the tools of {server} changed just now"))
+                }));
             };
-            let whole = to_raw_value(tool).map_err(|error| CommandError::Machine(error.to_string()))?;
+            let whole =
+                to_raw_value(tool).map_err(|error| CommandError::Machine(error.to_string()))?;
             context.print(&whole, || show_one(tool))
         }
         (Some(server), None) if tools.is_empty() => {
@@ -55,9 +61,9 @@ pub(crate) fn run(arguments: &ToolsArguments, context: &CommandContext) -> Resul
                 missing::servers_without_tools(&mut connection, context)?
             };
             context.print(&raw, || {
-                absent
-                    .iter()
-                    .fold(show(&tools), |text, line| format!("{text}\n{}", visible(line)))
+                absent.iter().fold(show(&tools), |text, line| {
+                    format!("{text}\n{}", visible(line))
+                })
             })
         }
     }
@@ -85,7 +91,9 @@ fn show_one(tool: &ToolDefinition) -> String {
     }
     let required: Vec<&str> = tool.input_schema["required"]
         .as_array()
-        .map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).collect());
+        .map_or_else(Vec::new, |names| {
+            names.iter().filter_map(Value::as_str).collect()
+        });
     let Some(properties) = tool.input_schema["properties"]
         .as_object()
         .filter(|all| !all.is_empty())
@@ -103,7 +111,10 @@ fn show_one(tool: &ToolDefinition) -> String {
             (name, Style::Plain),
             (&kind(schema), Style::Plain),
             (needed, Style::Plain),
-            (schema["description"].as_str().unwrap_or_default(), Style::Plain),
+            (
+                schema["description"].as_str().unwrap_or_default(),
+                Style::Plain,
+            ),
         ]);
     }
     format!("{text}\n\n{}", table.text())
@@ -120,7 +131,11 @@ fn kind(schema: &Value) -> String {
     }
     match &schema["type"] {
         Value::String(one) => one.clone(),
-        Value::Array(many) => many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("|"),
+        Value::Array(many) => many
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join("|"),
         _ => "any".to_owned(),
     }
 }
@@ -163,7 +178,13 @@ mod tests {
         ]))
         .unwrap();
         let text = show(&tools);
-        assert!(text.contains("Shows the log.") && !text.contains("Long text"), "{text}");
-        assert!(text.contains("x\\u{1b}[2J") && text.contains("A title"), "{text}");
+        assert!(
+            text.contains("Shows the log.") && !text.contains("Long text"),
+            "{text}"
+        );
+        assert!(
+            text.contains("x\\u{1b}[2J") && text.contains("A title"),
+            "{text}"
+        );
     }
 }

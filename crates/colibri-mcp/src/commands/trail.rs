@@ -171,7 +171,10 @@ impl FilterArguments {
             agent: self.agent.clone(),
             server: self.server.clone(),
             tool: self.tool.clone(),
-            result: self.result.as_ref().map(|result| result.to_ascii_uppercase()),
+            result: self
+                .result
+                .as_ref()
+                .map(|result| result.to_ascii_uppercase()),
             task: self.task,
             client: self.client.clone(),
         })
@@ -182,9 +185,11 @@ impl FilterArguments {
 fn uid(user: &str) -> Result<u32, CommandError> {
     match User::from_name(user) {
         Ok(Some(found)) => Ok(found.uid.as_raw()),
-        Ok(None) => user
-            .parse()
-            .map_err(|_| CommandError::Usage(format!("--user {user:?}: there is no such user, and it is no number"))),
+        Ok(None) => user.parse().map_err(|_| {
+            CommandError::Usage(format!(
+                "--user {user:?}: there is no such user, and it is no number"
+            ))
+        }),
         Err(error) => Err(CommandError::Machine(format!(
             "the user database cannot be read: {error}"
         ))),
@@ -208,14 +213,21 @@ fn chosen_key(file: Option<&Path>, state_dir: &Path) -> Result<Option<Verifier>,
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &TrailArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &TrailArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let status = act(arguments, context, &mut out)?;
     out.flush()?;
     Ok(ExitCode::from(status))
 }
 
-fn act(arguments: &TrailArguments, context: &CommandContext, out: &mut dyn Write) -> Result<u8, CommandError> {
+fn act(
+    arguments: &TrailArguments,
+    context: &CommandContext,
+    out: &mut dyn Write,
+) -> Result<u8, CommandError> {
     let json = context.json;
     let state_dir = || context.state_dir(arguments.state_dir.clone());
     let dir = || state_dir().map(|state_dir| directory(&state_dir));
@@ -230,7 +242,14 @@ fn act(arguments: &TrailArguments, context: &CommandContext, out: &mut dyn Write
             let endless = AtomicBool::new(false);
             let last = last.or((!all && !follow && !json).then_some(SHOWN));
             let filter = filter.filter()?;
-            let left_out = records::print_show(&dir()?, &filter, last, follow.then_some(&endless), json, out)?;
+            let left_out = records::print_show(
+                &dir()?,
+                &filter,
+                last,
+                follow.then_some(&endless),
+                json,
+                out,
+            )?;
             if left_out > 0 {
                 out.flush()?;
                 eprintln!(

@@ -45,7 +45,10 @@ struct Belongings {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &UninstallArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &UninstallArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     if context.chosen.is_some() {
         return Err(CommandError::Usage(
             "uninstall removes what is your own daemon's: leave --socket out".to_owned(),
@@ -63,12 +66,22 @@ pub(crate) fn run(arguments: &UninstallArguments, context: &CommandContext) -> R
     agree("Remove all this?", arguments.yes)?;
     // Another may be installing for minutes.
     let place = DaemonAddress::find(Some(own.socket.clone()));
-    let scope = InstallScope::find(false, &place).ok().filter(|_| own.registry.exists());
+    let scope = InstallScope::find(false, &place)
+        .ok()
+        .filter(|_| own.registry.exists());
     let _alone = scope.map(|scope| scope.lock()).transpose()?;
     // Editors that are open start another daemon meanwhile, unless they wait for this.
-    let start = own.state_dir.exists().then(|| private::hold_start(&own)).transpose();
+    let start = own
+        .state_dir
+        .exists()
+        .then(|| private::hold_start(&own))
+        .transpose();
     let start = start.map_err(|error| CommandError::Machine(format!("{error:#}")))?;
-    let lock = own.state_dir.exists().then(|| end_daemon(&own)).transpose()?;
+    let lock = own
+        .state_dir
+        .exists()
+        .then(|| end_daemon(&own))
+        .transpose()?;
     for (path, _) in &found.files {
         remove(path)?;
     }
@@ -135,12 +148,18 @@ impl Belongings {
         };
         let names = names_in(&own.registry);
         add(&own.registry, format!("your registry{names}"));
-        add(&own.clients, "the rules for your daemon's clients".to_owned());
+        add(
+            &own.clients,
+            "the rules for your daemon's clients".to_owned(),
+        );
         let secrets = own.registry.with_file_name("daemon-secrets");
         add(&secrets, count_in(&secrets, "secret"));
         add(
             &own.servers,
-            format!("what was installed for {}", count_in(&own.servers, "server")),
+            format!(
+                "what was installed for {}",
+                count_in(&own.servers, "server")
+            ),
         );
         add(
             &own.registry.with_file_name("locks"),
@@ -149,11 +168,17 @@ impl Belongings {
         let agents = own.servers.with_file_name("agents");
         add(
             &agents,
-            format!("the home of {}, with what was made there", count_in(&agents, "agent")),
+            format!(
+                "the home of {}, with what was made there",
+                count_in(&agents, "agent")
+            ),
         );
         let editors = editor_settings();
         for path in [&own.registry, &own.clients] {
-            for kept in OwnedFile::read(path).map(|file| file.kept()).unwrap_or_default() {
+            for kept in OwnedFile::read(path)
+                .map(|file| file.kept())
+                .unwrap_or_default()
+            {
                 add(&kept, "a backup".to_owned());
             }
         }
@@ -171,7 +196,10 @@ impl Belongings {
         let data = own.servers.parent().map(Path::to_owned);
         let mut left = Vec::new();
         if own.skills.exists() {
-            left.push(format!("{} stays: the skills are your own", own.skills.display()));
+            left.push(format!(
+                "{} stays: the skills are your own",
+                own.skills.display()
+            ));
         }
         if let Some(file) = SERVICE.installed() {
             left.push(format!("the service stays ({})", file.display()));
@@ -191,8 +219,13 @@ impl Belongings {
                 "  your daemon ends, with its servers and agents; editors that are open lose their tools".to_owned(),
             );
         }
-        let line =
-            |(path, what): &(PathBuf, String)| format!("  {}: {}", visible(&path.display().to_string()), visible(what));
+        let line = |(path, what): &(PathBuf, String)| {
+            format!(
+                "  {}: {}",
+                visible(&path.display().to_string()),
+                visible(what)
+            )
+        };
         lines.extend(self.files.iter().map(line));
         self.with_what_stays(&lines.join("\n"))
     }
@@ -200,7 +233,11 @@ impl Belongings {
     /// A text, and what stays all the same.
     fn with_what_stays(&self, text: &str) -> String {
         let mut lines = vec![text.to_owned()];
-        for settings in self.editors.iter().filter(|settings| settings.starts_bridge) {
+        for settings in self
+            .editors
+            .iter()
+            .filter(|settings| settings.starts_bridge)
+        {
             lines.push(format!(
                 "{} still starts the bridge, as {} says: colibri-mcp connect {} --remove",
                 settings.editor.name(),
@@ -219,8 +256,12 @@ impl Belongings {
     }
 
     fn facts(&self, removed: &[&Path]) -> Value {
-        let editors = self.editors.iter().filter(|settings| settings.starts_bridge);
-        let editors = editors.map(|settings| json!({ "editor": settings.word, "file": settings.path }));
+        let editors = self
+            .editors
+            .iter()
+            .filter(|settings| settings.starts_bridge);
+        let editors =
+            editors.map(|settings| json!({ "editor": settings.word, "file": settings.path }));
         json!({ "removed": removed, "editors": editors.collect::<Vec<_>>() })
     }
 }
@@ -232,7 +273,9 @@ fn names_in(registry: &Path) -> String {
     let lists = ["servers", "mcpServers", "agents"]
         .into_iter()
         .filter_map(|list| value[list].as_object());
-    let names: Vec<&str> = lists.flat_map(|list| list.keys().map(String::as_str)).collect();
+    let names: Vec<&str> = lists
+        .flat_map(|list| list.keys().map(String::as_str))
+        .collect();
     match names.is_empty() {
         true => String::new(),
         false => format!(", with {}", brief(&names.join(", "), MAX_NAMES)),
@@ -241,5 +284,8 @@ fn names_in(registry: &Path) -> String {
 
 /// The number of things in a directory, in words.
 fn count_in(directory: &Path, noun: &str) -> String {
-    counted(fs::read_dir(directory).map_or(0, Iterator::count) as u64, noun)
+    counted(
+        fs::read_dir(directory).map_or(0, Iterator::count) as u64,
+        noun,
+    )
 }

@@ -53,7 +53,10 @@ pub(crate) fn enable(context: &CommandContext) -> Result<(), CommandError> {
     told.answer(
         context,
         &scope,
-        ("Tasks and agents are on.".to_owned(), json!({ "write": true })),
+        (
+            "Tasks and agents are on.".to_owned(),
+            json!({ "write": true }),
+        ),
         None,
     )
 }
@@ -69,13 +72,19 @@ pub(crate) fn disable(context: &CommandContext) -> Result<(), CommandError> {
     told.answer(
         context,
         &scope,
-        ("Tasks and agents are off.".to_owned(), json!({ "write": false })),
+        (
+            "Tasks and agents are off.".to_owned(),
+            json!({ "write": false }),
+        ),
         None,
     )
 }
 
 /// Prompts, and opens the gate; what a daemon that runs says to it.
-fn open(scope: &InstallScope, context: &CommandContext) -> Result<install::ChangeReport, CommandError> {
+fn open(
+    scope: &InstallScope,
+    context: &CommandContext,
+) -> Result<install::ChangeReport, CommandError> {
     context.tell(MEANING)?;
     agree("Turn tasks and agents on?", false)?;
     set(scope, true)?;
@@ -106,7 +115,9 @@ pub(crate) fn set(scope: &InstallScope, open: bool) -> Result<(), CommandError> 
 }
 
 fn file(scope: &InstallScope) -> Result<&Path, CommandError> {
-    let none = || CommandError::Refused("the service has a flag for that: colibri-mcpd --write".to_owned());
+    let none = || {
+        CommandError::Refused("the service has a flag for that: colibri-mcpd --write".to_owned())
+    };
     scope.consent.as_deref().ok_or_else(none)
 }
 

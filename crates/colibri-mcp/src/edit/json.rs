@@ -109,5 +109,6 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
 
 /// True if it holds nothing, not even a comment.
 fn is_empty(object: &CstObject) -> bool {
-    object.children_exclude_trivia_and_tokens().is_empty() && !object.children().iter().any(CstNode::is_comment)
+    object.children_exclude_trivia_and_tokens().is_empty()
+        && !object.children().iter().any(CstNode::is_comment)
 }

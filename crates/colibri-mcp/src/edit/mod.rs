@@ -105,7 +105,9 @@ pub fn writable(value: &serde_json::Value) -> Value {
         serde_json::Value::String(text) => Value::String(text.clone()),
         serde_json::Value::Array(values) => Value::Array(values.iter().map(writable).collect()),
         serde_json::Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| (key.clone(), writable(value)));
+            let members = members
+                .iter()
+                .map(|(key, value)| (key.clone(), writable(value)));
             Value::Object(members.collect())
         }
     }
@@ -120,7 +122,9 @@ pub fn to_write(value: &serde_json::Value) -> Value {
         serde_json::Value::String(text) => Value::String(text.clone()),
         serde_json::Value::Array(values) => Value::Array(values.iter().map(to_write).collect()),
         serde_json::Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| (key.clone(), to_write(value)));
+            let members = members
+                .iter()
+                .map(|(key, value)| (key.clone(), to_write(value)));
             Value::Object(members.collect())
         }
     }
@@ -134,6 +138,9 @@ fn plain(value: &Value) -> serde_json::Value {
         Value::Number(digits) => serde_json::from_str(digits).unwrap_or_default(),
         Value::String(text) => text.as_str().into(),
         Value::Array(values) => values.iter().map(plain).collect(),
-        Value::Object(members) => members.iter().map(|(key, value)| (key.clone(), plain(value))).collect(),
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| (key.clone(), plain(value)))
+            .collect(),
     }
 }

@@ -15,9 +15,14 @@ fn an_entry_is_added_and_the_rest_stays_byte_for_byte() {
     let text = FileFormat::Json.set(SETTINGS, &keys, &entry()).unwrap();
     let (before, after) = SETTINGS.split_once("\n\t},\n\t\"last\"").unwrap();
     let added = text.strip_prefix(before).unwrap();
-    assert!(added.ends_with(&format!("\n\t}},\n\t\"last\"{after}")), "{text}");
     assert!(
-        added.starts_with("\n\t\t\"colibri\": {\n\t\t\t\"command\": \"/bin/colibri-mcp\",\n\t\t\t\"args\": "),
+        added.ends_with(&format!("\n\t}},\n\t\"last\"{after}")),
+        "{text}"
+    );
+    assert!(
+        added.starts_with(
+            "\n\t\t\"colibri\": {\n\t\t\t\"command\": \"/bin/colibri-mcp\",\n\t\t\t\"args\": "
+        ),
         "{text}"
     );
     assert_eq!(FileFormat::Json.set(&text, &keys, &entry()).unwrap(), text);
@@ -39,7 +44,11 @@ fn adding_and_removing_leaves_no_trace() {
     ] {
         let set = FileFormat::Json.set(text, &keys, &entry()).unwrap();
         assert_ne!(set, text);
-        assert_eq!(FileFormat::Json.remove(&set, &keys).unwrap(), text, "after {set}");
+        assert_eq!(
+            FileFormat::Json.remove(&set, &keys).unwrap(),
+            text,
+            "after {set}"
+        );
     }
     let keys = ["mcp_servers", "colibri"];
     for text in [
@@ -54,28 +63,40 @@ fn adding_and_removing_leaves_no_trace() {
         let set = FileFormat::Toml.set(text, &keys, &entry()).unwrap();
         assert!(set.contains("[mcp_servers.colibri]"), "{set}");
         assert_eq!(
-            FileFormat::Toml.get(&set, &["mcp_servers", "colibri", "args"]).unwrap(),
+            FileFormat::Toml
+                .get(&set, &["mcp_servers", "colibri", "args"])
+                .unwrap(),
             Some(serde_json::json!(["--read-only"]))
         );
         assert_eq!(FileFormat::Toml.set(&set, &keys, &entry()).unwrap(), set);
-        assert_eq!(FileFormat::Toml.remove(&set, &keys).unwrap(), text, "after {set}");
+        assert_eq!(
+            FileFormat::Toml.remove(&set, &keys).unwrap(),
+            text,
+            "after {set}"
+        );
     }
 }
 
 #[test]
 fn what_is_called_as_what_it_stands_in_is_taken_out_alone() {
     let text = "{\n  \"servers\": {\n    \"servers\": {},\n    \"other\": {}\n  }\n}\n";
-    let removed = FileFormat::Json.remove(text, &["servers", "servers"]).unwrap();
+    let removed = FileFormat::Json
+        .remove(text, &["servers", "servers"])
+        .unwrap();
     assert_eq!(removed, text.replace("    \"servers\": {},\n", ""));
 }
 
 #[test]
 fn another_value_is_replaced_where_it_stands() {
     let text = "{\n  \"a\": {\n    \"x\": [1] // one\n  },\n  \"b\": 2\n}\n";
-    let set = FileFormat::Json.set(text, &["a", "x"], &json!(true)).unwrap();
+    let set = FileFormat::Json
+        .set(text, &["a", "x"], &json!(true))
+        .unwrap();
     assert_eq!(set, text.replace("[1]", "true"));
     let text = "# first\n[a]\nx = [1] # one\n\n[b]\ny = 2\n";
-    let set = FileFormat::Toml.set(text, &["a", "x"], &json!(true)).unwrap();
+    let set = FileFormat::Toml
+        .set(text, &["a", "x"], &json!(true))
+        .unwrap();
     assert_eq!(set, text.replace("[1]", "true"));
 }
 
@@ -100,7 +121,10 @@ fn a_text_that_cannot_be_read_is_named_with_its_place() {
     ] {
         let fault = kind.set(text, &["x"], &json!(1)).unwrap_err();
         assert_eq!((fault.line, fault.column), (line, column), "{fault:?}");
-        assert!(!fault.why.is_empty() && !fault.why.contains('\n'), "{fault:?}");
+        assert!(
+            !fault.why.is_empty() && !fault.why.contains('\n'),
+            "{fault:?}"
+        );
     }
     for (kind, text, keys) in [
         (FileFormat::Json, "[1]", ["a", "b"]),
@@ -108,7 +132,11 @@ fn a_text_that_cannot_be_read_is_named_with_its_place() {
         (FileFormat::Json, "{\"a\": {}, \"a\": {}}", ["a", "b"]),
         (FileFormat::Toml, "a = 1\n", ["a", "b"]),
     ] {
-        assert_eq!(kind.set(text, &keys, &json!(1)).unwrap_err().line, 0, "{text}");
+        assert_eq!(
+            kind.set(text, &keys, &json!(1)).unwrap_err().line,
+            0,
+            "{text}"
+        );
     }
 }
 

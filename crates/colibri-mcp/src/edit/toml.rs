@@ -10,7 +10,13 @@ fn parse(text: &str) -> Result<DocumentMut, TextError> {
         let before = text.get(..at).unwrap_or_default();
         TextError {
             line: before.matches('\n').count() + 1,
-            column: before.rsplit('\n').next().unwrap_or_default().chars().count() + 1,
+            column: before
+                .rsplit('\n')
+                .next()
+                .unwrap_or_default()
+                .chars()
+                .count()
+                + 1,
             why: error.message().lines().collect::<Vec<_>>().join(", "),
         }
     })
@@ -19,7 +25,11 @@ fn parse(text: &str) -> Result<DocumentMut, TextError> {
 /// The document, with the mark at its beginning and the line ends that it was read with: toml_edit forgets the one, and
 /// knows one kind of the others alone.
 fn written(document: &DocumentMut, before: &str) -> String {
-    let mark = if before.starts_with('\u{feff}') { "\u{feff}" } else { "" };
+    let mark = if before.starts_with('\u{feff}') {
+        "\u{feff}"
+    } else {
+        ""
+    };
     let text = format!("{mark}{document}");
     if before.contains("\r\n") && before.matches("\r\n").count() == before.matches('\n').count() {
         text.replace('\n', "\r\n")
@@ -33,7 +43,10 @@ fn not_a_table(name: &str) -> TextError {
 }
 
 /// The table at the end of `keys`; `None`: one of them is missing.
-fn table<'a>(document: &'a mut DocumentMut, keys: &[&str]) -> Result<Option<&'a mut dyn TableLike>, TextError> {
+fn table<'a>(
+    document: &'a mut DocumentMut,
+    keys: &[&str],
+) -> Result<Option<&'a mut dyn TableLike>, TextError> {
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for name in keys {
         let Some(item) = table.get_mut(name) else {
@@ -49,7 +62,9 @@ pub(super) fn get(text: &str, keys: &[&str]) -> Result<Option<serde_json::Value>
     let Some((last, way)) = keys.split_last() else {
         return Ok(Some(plain_table(document.as_table())));
     };
-    Ok(table(&mut document, way)?.and_then(|table| table.get(last)).map(plain))
+    Ok(table(&mut document, way)?
+        .and_then(|table| table.get(last))
+        .map(plain))
 }
 
 pub(super) fn set(text: &str, keys: &[&str], value: &Value) -> Result<String, TextError> {
@@ -100,7 +115,9 @@ pub(super) fn remove(text: &str, keys: &[&str]) -> Result<String, TextError> {
 
 /// True if it is a table that holds nothing, and has no comment.
 fn is_empty(item: &Item) -> bool {
-    let prefix = item.as_table().and_then(|table| table.decor().prefix()?.as_str());
+    let prefix = item
+        .as_table()
+        .and_then(|table| table.decor().prefix()?.as_str());
     let has_comment = prefix.is_some_and(|prefix| prefix.contains('#'));
     !has_comment && item.as_table_like().is_some_and(TableLike::is_empty)
 }
@@ -138,7 +155,10 @@ fn inline(value: &Value) -> toml_edit::Value {
 }
 
 fn plain_table(table: &dyn TableLike) -> serde_json::Value {
-    table.iter().map(|(key, item)| (key.to_owned(), plain(item))).collect()
+    table
+        .iter()
+        .map(|(key, item)| (key.to_owned(), plain(item)))
+        .collect()
 }
 
 fn plain(item: &Item) -> serde_json::Value {

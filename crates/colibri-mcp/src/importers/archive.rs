@@ -35,7 +35,9 @@ impl<'b> Archive<'b> {
         if bytes.len() > MAX_ARCHIVE {
             bail!("it has more than 256 MiB");
         }
-        let no_zip = |error: zip::result::ZipError| anyhow!("it is no zip file that can be read: {}", brief(&error));
+        let no_zip = |error: zip::result::ZipError| {
+            anyhow!("it is no zip file that can be read: {}", brief(&error))
+        };
         let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(no_zip)?;
         if zip.len() > MAX_FILES {
             bail!("it has more than {MAX_FILES} files");
@@ -49,7 +51,8 @@ impl<'b> Archive<'b> {
         let (mut files, mut folded, mut total) = (BTreeMap::new(), BTreeMap::new(), 0_u64);
         for at in 0..zip.len() {
             let file = zip.by_index_raw(at).map_err(no_zip)?;
-            let name = std::str::from_utf8(file.name_raw()).map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
+            let name = std::str::from_utf8(file.name_raw())
+                .map_err(|_| anyhow!("the name of a file is not UTF-8"))?;
             let path = name.strip_suffix('/').unwrap_or(name);
             let shown = colibri_text::brief(path, 80);
             check_path(path).with_context(|| shown.to_string())?;
@@ -81,7 +84,10 @@ impl<'b> Archive<'b> {
         }
         for path in folded.keys() {
             let above = path.match_indices('/').map(|(at, _)| &path[..at]);
-            if above.into_iter().any(|parent| folded.get(parent) == Some(&false)) {
+            if above
+                .into_iter()
+                .any(|parent| folded.get(parent) == Some(&false))
+            {
                 bail!("{}: it lies in a file", colibri_text::brief(path, 80));
             }
         }
@@ -106,7 +112,10 @@ impl<'b> Archive<'b> {
     /// There is none, or it is not what its headers say: size, checksum.
     pub fn read(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         let shown = colibri_text::brief(path, 80);
-        let (at, _) = *self.files.get(path).with_context(|| format!("{shown} is not in it"))?;
+        let (at, _) = *self
+            .files
+            .get(path)
+            .with_context(|| format!("{shown} is not in it"))?;
         let file = self
             .zip
             .by_index(at)
@@ -153,7 +162,9 @@ pub(super) mod tests {
     pub(in super::super) fn zip_of(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
         for (name, content) in files {
-            writer.start_file(*name, SimpleFileOptions::default()).unwrap();
+            writer
+                .start_file(*name, SimpleFileOptions::default())
+                .unwrap();
             writer.write_all(content).unwrap();
         }
         writer.finish().unwrap().into_inner()
@@ -193,7 +204,11 @@ pub(super) mod tests {
         ] {
             // The writer of the crate would mend some of these names: the right length is put in their place.
             let stand_in = "s".repeat(path.len());
-            let bytes = replaced(&zip_of(&[(&stand_in, b"x")]), stand_in.as_bytes(), path.as_bytes());
+            let bytes = replaced(
+                &zip_of(&[(&stand_in, b"x")]),
+                stand_in.as_bytes(),
+                path.as_bytes(),
+            );
             assert!(!refusal(&bytes).is_empty(), "{path}");
         }
     }
@@ -226,7 +241,11 @@ pub(super) mod tests {
     fn what_grows_too_much_or_is_none_is_refused() {
         let zeros = vec![0; 8 << 20];
         let bomb = zip_of(&[("zeros", &zeros)]);
-        assert!(refusal(&bomb).contains("times larger"), "{}", refusal(&bomb));
+        assert!(
+            refusal(&bomb).contains("times larger"),
+            "{}",
+            refusal(&bomb)
+        );
         assert!(refusal(b"not a zip").contains("no zip file"));
         assert!(refusal(b"").contains("no zip file"));
     }

@@ -23,10 +23,17 @@ mod tests {
                     args = [\"/srv\"]\n[servers.docs]\nurl = \"https://d.example.org/mcp\"\n[servers.docs.headers]\nX = \"y\"\n";
         let found = read(&toml(text).unwrap());
         assert_eq!(
-            found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            found
+                .iter()
+                .map(|one| one.name.as_str())
+                .collect::<Vec<_>>(),
             ["docs", "my_files"]
         );
-        assert!(found.iter().all(|one| one.runs.is_ok() && one.notes.is_empty()));
+        assert!(
+            found
+                .iter()
+                .all(|one| one.runs.is_ok() && one.notes.is_empty())
+        );
         assert!(read(&toml("idle_timeout_minutes = 1").unwrap()).is_empty());
     }
 }

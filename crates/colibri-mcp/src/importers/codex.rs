@@ -43,8 +43,16 @@ fn from_environment(entry: &Value, proposal: &mut Proposal) {
     };
     match &mut proposal.runs {
         Ok(Runs::Process(process)) => {
-            let names = entry.get("env_vars").and_then(Value::as_array).into_iter().flatten();
-            let name = |item: &Value| item.as_str().or_else(|| item.get("name")?.as_str()).map(str::to_owned);
+            let names = entry
+                .get("env_vars")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten();
+            let name = |item: &Value| {
+                item.as_str()
+                    .or_else(|| item.get("name")?.as_str())
+                    .map(str::to_owned)
+            };
             for name in names.filter_map(name) {
                 let field = given(Template::gap(&name), false);
                 process.env.entry(name).or_insert(field);
@@ -54,11 +62,15 @@ fn from_environment(entry: &Value, proposal: &mut Proposal) {
             if let Some(name) = entry.get("bearer_token_env_var").and_then(Value::as_str) {
                 let gap = Template::gap(name).0;
                 let text = Template([vec![TemplatePart::Text("Bearer ".to_owned())], gap].concat());
-                remote.headers.insert("Authorization".to_owned(), given(text, true));
+                remote
+                    .headers
+                    .insert("Authorization".to_owned(), given(text, true));
             }
             for (header, name) in at(entry, &["env_http_headers"]).into_iter().flatten() {
                 if let Some(name) = name.as_str() {
-                    remote.headers.insert(header.clone(), given(Template::gap(name), false));
+                    remote
+                        .headers
+                        .insert(header.clone(), given(Template::gap(name), false));
                 }
             }
         }
@@ -100,9 +112,16 @@ mod tests {
         assert_eq!(found.len(), 3);
         assert!(found[0].runs.is_err());
         assert_eq!(found[1].missing(&Default::default()), ["DOCS_KEY"]);
-        assert_eq!((found[1].timeout_ms, found[1].tools.0.len()), (Some(60_500), 1));
+        assert_eq!(
+            (found[1].timeout_ms, found[1].tools.0.len()),
+            (Some(60_500), 1)
+        );
         assert_eq!(found[2].missing(&Default::default()), ["ORG", "R_BEARER"]);
-        assert!(found[2].disabled && found[2].notes.is_empty(), "{:?}", found[2].notes);
+        assert!(
+            found[2].disabled && found[2].notes.is_empty(),
+            "{:?}",
+            found[2].notes
+        );
         match found[2].runs.as_ref().unwrap() {
             Runs::Remote(remote) => assert_eq!(remote.headers.len(), 3),
             _ => panic!("no address"),

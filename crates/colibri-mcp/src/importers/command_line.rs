@@ -10,11 +10,21 @@ use super::proposal::{Field, Proposal, ProposedRemote, Runs};
 use super::template::Template;
 
 /// A server by the words of its command line.
-pub fn command(name: &str, words: &[String], env: BTreeMap<String, String>, cwd: Option<&str>) -> Proposal {
+pub fn command(
+    name: &str,
+    words: &[String],
+    env: BTreeMap<String, String>,
+    cwd: Option<&str>,
+) -> Proposal {
     let mut words = words.iter().map(|word| Template::from(word.as_str()));
     let runs = match words.next() {
         None => Err(anyhow!("no command is named")),
-        Some(command) => process_of(command, words.collect(), fields(env), cwd.map(Template::from)),
+        Some(command) => process_of(
+            command,
+            words.collect(),
+            fields(env),
+            cwd.map(Template::from),
+        ),
     };
     let mut proposal = Proposal::new(name, runs);
     mcp_remote::replace(&mut proposal);
@@ -34,5 +44,8 @@ fn fields(values: BTreeMap<String, String>) -> BTreeMap<String, Field> {
         secret: false,
         optional: false,
     };
-    values.into_iter().map(|(name, value)| (name, field(value))).collect()
+    values
+        .into_iter()
+        .map(|(name, value)| (name, field(value)))
+        .collect()
 }

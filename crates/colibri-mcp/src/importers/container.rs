@@ -68,7 +68,11 @@ pub(super) fn hide_secrets(args: Vec<Template>, mut env: BTreeMap<String, Field>
         }
         if let Some(option) = option {
             let is_env = matches!(option, EnvironmentOption::Own);
-            hidden.push(if is_env { moved(word, "", &mut env) } else { word });
+            hidden.push(if is_env {
+                moved(word, "", &mut env)
+            } else {
+                word
+            });
             continue;
         }
         match word.beginning() {
@@ -79,7 +83,8 @@ pub(super) fn hide_secrets(args: Vec<Template>, mut env: BTreeMap<String, Field>
             }
             text if !text.starts_with('-') => is_over = true,
             text if FLAGS.contains(&text) || text.contains('=') => {}
-            text if !text.starts_with("--") && text[1..].chars().all(|letter| LETTERS.contains(letter)) => {}
+            text if !text.starts_with("--")
+                && text[1..].chars().all(|letter| LETTERS.contains(letter)) => {}
             _ => is_value_of = Some(EnvironmentOption::Other),
         }
         hidden.push(word);
@@ -100,7 +105,10 @@ fn moved(word: Template, before: &str, env: &mut BTreeMap<String, Field>) -> Tem
         return word;
     };
     let rest = word.0.get(1..).unwrap_or_default();
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let is_secret = name_says_secret(name) || looks_secret(begin) && rest.is_empty();
     if !is_name || !is_secret || (begin.is_empty() && rest.is_empty()) {
         return word;
@@ -130,7 +138,10 @@ mod tests {
             })
         });
         let (args, env) = hide_secrets(words.collect(), BTreeMap::new());
-        let args: Vec<&str> = args.iter().map(|word| word.plain().unwrap_or("GAP")).collect();
+        let args: Vec<&str> = args
+            .iter()
+            .map(|word| word.plain().unwrap_or("GAP"))
+            .collect();
         let value = |field: &Field| field.text.plain().unwrap_or("GAP").to_owned();
         (
             args.join(" "),
@@ -153,7 +164,11 @@ mod tests {
                 "run -it --env=A_KEY --env LOG=info image",
                 vec!["A_KEY=x"],
             ),
-            ("run -e A_KEY=${K} image", "run -e A_KEY image", vec!["A_KEY=GAP"]),
+            (
+                "run -e A_KEY=${K} image",
+                "run -e A_KEY image",
+                vec!["A_KEY=GAP"],
+            ),
             (
                 "run -e X=ghp_0123456789abcdef image",
                 "run -e X image",
@@ -166,7 +181,11 @@ mod tests {
             ),
             // Not the runner's own: of the server, of another option, of another command.
             ("run image -e A_KEY=x", "run image -e A_KEY=x", vec![]),
-            ("run --name -e A_KEY=x image", "run --name -e A_KEY=x image", vec![]),
+            (
+                "run --name -e A_KEY=x image",
+                "run --name -e A_KEY=x image",
+                vec![],
+            ),
             ("exec -e A_KEY=x c", "exec -e A_KEY=x c", vec![]),
             (
                 "run -e A_KEY= -e A_KEY -e =x -e",
@@ -176,7 +195,10 @@ mod tests {
         ] {
             assert_eq!(
                 hidden(line),
-                (args.to_owned(), env.iter().map(|one| (*one).to_owned()).collect()),
+                (
+                    args.to_owned(),
+                    env.iter().map(|one| (*one).to_owned()).collect()
+                ),
                 "{line}"
             );
         }

@@ -76,7 +76,9 @@ pub(super) fn claude_code(file: &Value) -> Vec<Proposal> {
 /// `$NAME` and `${NAME}`, as Gemini CLI reads them.
 fn shell_gaps(text: &str) -> Template {
     match text.strip_prefix('$') {
-        Some(name) if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') => {
+        Some(name)
+            if !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') =>
+        {
             Template(vec![gap(name, None)])
         }
         _ => dollar_gaps(text),
@@ -109,7 +111,13 @@ mod tests {
             matches!(&memory.program, ProposedProgram::Package(package) if package.registry == PackageRegistry::Npm)
         );
         assert_eq!(memory.env["PORT"].text.plain(), Some("8080"));
-        assert!(found[1].runs.as_ref().unwrap_err().contains("neither a command"));
+        assert!(
+            found[1]
+                .runs
+                .as_ref()
+                .unwrap_err()
+                .contains("neither a command")
+        );
         assert!(found[2].runs.is_err());
     }
 
@@ -124,13 +132,25 @@ mod tests {
                 "old": { "type": "sse", "url": "https://old.example.org/sse" } }, "disabledMcpServers": ["off"] } } });
         let found = claude_code(&file);
         assert_eq!(
-            found.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(),
+            found
+                .iter()
+                .map(|one| one.name.as_str())
+                .collect::<Vec<_>>(),
             ["docs", "db", "off", "old"]
         );
         let want = &found[0].wants["DOCS_TOKEN"];
         assert!(want.secret && want.required);
-        assert_eq!(process(&found[1]).args[0].fill(&Default::default()).unwrap(), "main");
-        assert!(found[1].notes[0].contains("/home/u/p"), "{:?}", found[1].notes);
+        assert_eq!(
+            process(&found[1]).args[0]
+                .fill(&Default::default())
+                .unwrap(),
+            "main"
+        );
+        assert!(
+            found[1].notes[0].contains("/home/u/p"),
+            "{:?}",
+            found[1].notes
+        );
         assert!(found[2].disabled && !found[1].disabled);
         assert!(matches!(&found[3].runs, Ok(Runs::Remote(remote)) if remote.sse));
     }
@@ -164,6 +184,9 @@ mod tests {
             .collect();
         assert_eq!((sse, found[0].timeout_ms), (vec![false, true], Some(5000)));
         assert!(found[1].wants.contains_key("P_TOKEN") && found[1].tools.0 == ["a"]);
-        assert_eq!(found[1].notes, ["left out, since an entry has nothing like it: oauth"]);
+        assert_eq!(
+            found[1].notes,
+            ["left out, since an entry has nothing like it: oauth"]
+        );
     }
 }

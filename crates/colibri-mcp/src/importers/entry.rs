@@ -7,7 +7,9 @@ use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Map, Value};
 
 use super::container::{check_container, container_runner, hide_secrets};
-use super::proposal::{Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Want};
+use super::proposal::{
+    Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Want,
+};
 use super::runner;
 use super::secret::name_says_secret;
 use super::template::{Template, TemplatePart};
@@ -82,7 +84,9 @@ pub(super) fn gap(key: &str, default: Option<String>) -> TemplatePart {
 
 /// The members of an object at `path`, below the members of objects.
 pub(super) fn at<'v>(value: &'v Value, path: &[&str]) -> Option<&'v Map<String, Value>> {
-    path.iter().try_fold(value, |value, key| value.get(key))?.as_object()
+    path.iter()
+        .try_fold(value, |value, key| value.get(key))?
+        .as_object()
 }
 
 /// Proposals of all entries below a key.
@@ -99,11 +103,17 @@ pub(super) fn server(name: &str, entry: &Value, dialect: &Dialect) -> Proposal {
         return Proposal::new(name, Err(anyhow!("its entry is not an object")));
     };
     let mut proposal = Proposal::new(name, runs(keys, dialect));
-    proposal.disabled =
-        keys.get("disabled") == Some(&Value::Bool(true)) || keys.get("enabled") == Some(&Value::Bool(false));
-    proposal.tools = (words(keys.get(dialect.tools.0)), words(keys.get(dialect.tools.1)));
+    proposal.disabled = keys.get("disabled") == Some(&Value::Bool(true))
+        || keys.get("enabled") == Some(&Value::Bool(false));
+    proposal.tools = (
+        words(keys.get(dialect.tools.0)),
+        words(keys.get(dialect.tools.1)),
+    );
     proposal.timeout_ms = dialect.timeout.and_then(|(key, unit)| {
-        let limit = keys.get(key).and_then(Value::as_f64).filter(|limit| *limit >= 0.001)?;
+        let limit = keys
+            .get(key)
+            .and_then(Value::as_f64)
+            .filter(|limit| *limit >= 0.001)?;
         Some(((limit * unit as f64) as u64).clamp(1, 86_400_000))
     });
     proposal.notes = notes(keys, dialect);
@@ -157,7 +167,10 @@ fn notes(keys: &Map<String, Value>, dialect: &Dialect) -> Vec<String> {
 }
 
 fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> anyhow::Result<Runs> {
-    let url = dialect.urls.iter().find_map(|(key, sse)| Some((keys.get(*key)?, *sse)));
+    let url = dialect
+        .urls
+        .iter()
+        .find_map(|(key, sse)| Some((keys.get(*key)?, *sse)));
     match (keys.get("command"), url) {
         (Some(_), Some(_)) => Err(anyhow!("it has both a command and an address")),
         (None, None) => Err(anyhow!("it has neither a command nor an address")),
@@ -174,7 +187,9 @@ fn runs(keys: &Map<String, Value>, dialect: &Dialect) -> anyhow::Result<Runs> {
             };
             let url = url.as_str().context("its address is not a string")?;
             if keys.get("headersHelper").is_some() {
-                bail!("a program makes its headers anew for each request (headersHelper): not supported");
+                bail!(
+                    "a program makes its headers anew for each request (headersHelper): not supported"
+                );
             }
             Ok(Runs::Remote(ProposedRemote {
                 url: (dialect.gaps)(url),
@@ -248,7 +263,8 @@ fn texts(list: Option<&Value>, dialect: &Dialect) -> anyhow::Result<Vec<Template
 
 fn words(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
-    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    list.filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }
 
 fn fields(object: Option<&Value>, dialect: &Dialect) -> anyhow::Result<BTreeMap<String, Field>> {
@@ -263,8 +279,12 @@ fn fields(object: Option<&Value>, dialect: &Dialect) -> anyhow::Result<BTreeMap<
         if value.is_null() {
             continue;
         }
-        let text =
-            scalar(value).with_context(|| format!("the value of {} is not a string", colibri_text::brief(name, 40)))?;
+        let text = scalar(value).with_context(|| {
+            format!(
+                "the value of {} is not a string",
+                colibri_text::brief(name, 40)
+            )
+        })?;
         let field = Field {
             text: (dialect.gaps)(&text),
             secret: false,
@@ -336,7 +356,9 @@ pub(super) fn check_variable(name: &str, value: &Template) -> anyhow::Result<()>
         "PYTHONUNBUFFERED",
         "PYTHONUTF8",
     ];
-    let begins = ["LD_", "DYLD_", "PYTHON"].iter().any(|start| name.starts_with(start));
+    let begins = ["LD_", "DYLD_", "PYTHON"]
+        .iter()
+        .any(|start| name.starts_with(start));
     let is_refused = match name {
         _ if PATHS.contains(&name) => !is_below_directory(value),
         _ if HARMLESS.contains(&name) => false,
@@ -364,7 +386,11 @@ fn is_below_directory(paths: &Template) -> bool {
     }
     text.split(':').all(|path| match path.strip_prefix('\0') {
         Some("") => true,
-        Some(below) => below.starts_with('/') && !below.contains('\0') && below.split('/').all(|part| part != ".."),
+        Some(below) => {
+            below.starts_with('/')
+                && !below.contains('\0')
+                && below.split('/').all(|part| part != "..")
+        }
         None => false,
     })
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, anyhow, bail};
 
 use super::entry::{ask_for_gaps, gap};
-use super::proposal::{Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs};
+use super::proposal::{
+    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs,
+};
 use super::secret::name_says_secret;
 use super::template::{Template, TemplatePart};
 
@@ -24,9 +26,18 @@ const ITS_OWN: [(&str, bool); 5] = [
 /// Options that an entry says otherwise, where it can.
 const OF_THE_ENTRY: [(&str, &str); 5] = [
     ("--enable-proxy", "the key proxy"),
-    ("--static-oauth-client-info", "client and issuer in the key oauth"),
-    ("--static-oauth-client-metadata", "the scopes in the key oauth"),
-    ("--resource", "nothing: the resource of a login is the address"),
+    (
+        "--static-oauth-client-info",
+        "client and issuer in the key oauth",
+    ),
+    (
+        "--static-oauth-client-metadata",
+        "the scopes in the key oauth",
+    ),
+    (
+        "--resource",
+        "nothing: the resource of a login is the address",
+    ),
     (
         "--disable-resource-parameter",
         "nothing: the resource of a login is the address",
@@ -74,9 +85,9 @@ pub(super) fn replace(proposal: &mut Proposal) {
     let mut left_out = line.left_out;
     let unused = process.env.keys().filter(|name| !line.used.contains(*name));
     left_out.extend(unused.map(|name| colibri_text::brief(name, 40)));
-    proposal
-        .notes
-        .push(format!("{NAME} is left out: the server is reached by its address"));
+    proposal.notes.push(format!(
+        "{NAME} is left out: the server is reached by its address"
+    ));
     if !left_out.is_empty() {
         let words = colibri_text::brief(&left_out.join(", "), 400);
         proposal
@@ -106,11 +117,17 @@ pub(super) fn replace(proposal: &mut Proposal) {
 fn is_mcp_remote(program: &ProposedProgram) -> bool {
     match program {
         ProposedProgram::Package(package) => {
-            let own = package.program.as_deref().is_none_or(|program| program == NAME);
+            let own = package
+                .program
+                .as_deref()
+                .is_none_or(|program| program == NAME);
             package.registry == PackageRegistry::Npm && package.name == NAME && own
         }
         ProposedProgram::Command(command) => {
-            command.plain().and_then(|command| command.rsplit(['/', '\\']).next()) == Some(NAME)
+            command
+                .plain()
+                .and_then(|command| command.rsplit(['/', '\\']).next())
+                == Some(NAME)
         }
         ProposedProgram::Bundled { .. } => false,
     }
@@ -131,7 +148,9 @@ impl McpRemoteArguments {
             };
             let of_the_entry = OF_THE_ENTRY.iter().find(|(own, _)| *own == option);
             if let Some((_, instead)) = of_the_entry {
-                bail!("{option} is not taken over: colibri-mcp add NAME --url URL, then, in its entry, {instead}");
+                bail!(
+                    "{option} is not taken over: colibri-mcp add NAME --url URL, then, in its entry, {instead}"
+                );
             }
             if let Some((_, takes_value)) = ITS_OWN.iter().find(|(own, _)| *own == option) {
                 if *takes_value {
@@ -144,12 +163,17 @@ impl McpRemoteArguments {
                 "--header" => line.header(value()?, &process.env)?,
                 "--transport" => line.transport(value()?)?,
                 "--ignore-tool" => {
-                    let pattern = value()?.plain().context("what --ignore-tool names is not known here")?;
+                    let pattern = value()?
+                        .plain()
+                        .context("what --ignore-tool names is not known here")?;
                     line.ignored_tools.push(pattern.to_owned());
                 }
                 _ => {
                     let name = option.split('=').next().unwrap_or_default();
-                    bail!("the option {} is not known here", colibri_text::brief(name, 60));
+                    bail!(
+                        "the option {} is not known here",
+                        colibri_text::brief(name, 60)
+                    );
                 }
             }
         }
@@ -171,7 +195,8 @@ impl McpRemoteArguments {
     fn transport(&mut self, word: &Template) -> anyhow::Result<()> {
         let known = ["sse-only", "sse-first", "http-only", "http-first"];
         let strategy = word.plain().filter(|strategy| known.contains(strategy));
-        let strategy = strategy.with_context(|| format!("--transport is none of {}", known.join(", ")))?;
+        let strategy =
+            strategy.with_context(|| format!("--transport is none of {}", known.join(", ")))?;
         strategy.clone_into(&mut self.transport);
         Ok(())
     }
@@ -192,7 +217,9 @@ impl McpRemoteArguments {
         };
         for part in [&begin].into_iter().chain(parts) {
             let pieces = match part {
-                TemplatePart::Text(text) => Template::read(text, "${", '}', |name| Some(gap(name, None))).0,
+                TemplatePart::Text(text) => {
+                    Template::read(text, "${", '}', |name| Some(gap(name, None))).0
+                }
                 gap => vec![gap.clone()],
             };
             for piece in pieces {
@@ -238,8 +265,14 @@ mod tests {
     fn the_address_takes_the_programs_place() {
         for (line, sse) in [
             ("npx -y mcp-remote https://h.example/mcp", false),
-            ("npx mcp-remote@latest https://h.example/sse 9696 --debug", true),
-            ("npx mcp-remote https://h.example/sse --transport http-only", false),
+            (
+                "npx mcp-remote@latest https://h.example/sse 9696 --debug",
+                true,
+            ),
+            (
+                "npx mcp-remote https://h.example/sse --transport http-only",
+                false,
+            ),
             (
                 "npx mcp-remote https://h.example/v1 --transport sse-first --host 127.0.0.1",
                 true,
@@ -256,14 +289,26 @@ mod tests {
         ] {
             let proposal = of(line);
             let remote = remote(&proposal);
-            assert!(remote.url.plain().unwrap().starts_with("https://h.example/"), "{line}");
+            assert!(
+                remote
+                    .url
+                    .plain()
+                    .unwrap()
+                    .starts_with("https://h.example/"),
+                "{line}"
+            );
             assert_eq!((remote.sse, remote.headers.len()), (sse, 0), "{line}");
             assert!(
-                proposal.notes.iter().any(|note| note.contains("colibri-mcp login")),
+                proposal
+                    .notes
+                    .iter()
+                    .any(|note| note.contains("colibri-mcp login")),
                 "{line}"
             );
         }
-        let proposal = of("npx mcp-remote https://h.example/mcp 9696 --debug --ignore-tool delete* --ignore-tool x");
+        let proposal = of(
+            "npx mcp-remote https://h.example/mcp 9696 --debug --ignore-tool delete* --ignore-tool x",
+        );
         assert_eq!(proposal.tools.1, ["delete*", "x"]);
         assert!(
             proposal.notes[1].ends_with("left out: the port 9696, --debug"),
@@ -278,10 +323,17 @@ mod tests {
             "--header", "Authorization: Bearer ${AUTH_TOKEN}", "--header", "X-Org:${ORG}", "--header", "X-Team: a:b"],
             "env": { "AUTH_TOKEN": "hunter2", "HTTPS_PROXY": "http://p" } } } }"#;
         for source in [ImportSource::ClaudeDesktop, ImportSource::Cursor] {
-            let proposal = read(Some(source), Path::new("x"), text).unwrap().1.remove(0);
+            let proposal = read(Some(source), Path::new("x"), text)
+                .unwrap()
+                .1
+                .remove(0);
             let headers = &remote(&proposal).headers;
             let authorization = &headers["Authorization"];
-            assert_eq!(authorization.text.plain(), Some("Bearer hunter2"), "{source:?}");
+            assert_eq!(
+                authorization.text.plain(),
+                Some("Bearer hunter2"),
+                "{source:?}"
+            );
             assert!(authorization.secret, "{source:?}");
             assert_eq!(headers["X-Team"].text.plain(), Some("a:b"));
             assert_eq!(proposal.missing(&Default::default()), ["ORG"], "{source:?}");
@@ -321,13 +373,25 @@ mod tests {
                 "npx mcp-remote https://h/ --new-flag=s3cret",
                 "the option --new-flag is not known",
             ),
-            ("npx mcp-remote https://h/ --header", "--header has no value"),
-            ("npx mcp-remote https://h/ --header s3cret", "not NAME: VALUE"),
-            ("npx mcp-remote https://h/ --transport s3cret", "--transport is none of"),
+            (
+                "npx mcp-remote https://h/ --header",
+                "--header has no value",
+            ),
+            (
+                "npx mcp-remote https://h/ --header s3cret",
+                "not NAME: VALUE",
+            ),
+            (
+                "npx mcp-remote https://h/ --transport s3cret",
+                "--transport is none of",
+            ),
             ("npx mcp-remote https://h/ s3cret", "not the port"),
         ] {
             let said = of(line).runs.unwrap_err();
-            assert!(said.contains(why) && !said.contains("s3cret"), "{line}: {said}");
+            assert!(
+                said.contains(why) && !said.contains("s3cret"),
+                "{line}: {said}"
+            );
         }
         // Its other program, and a package that is named so elsewhere, are none of it.
         for line in [

@@ -65,7 +65,10 @@ fn wants(manifest: &Value) -> BTreeMap<String, Want> {
         .flatten();
     let want = |(key, option): (&String, &Value)| {
         let describes = ["description", "title"].map(|key| text_of(option, key));
-        let description = describes.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
+        let description = describes
+            .into_iter()
+            .find(|text| !text.is_empty())
+            .unwrap_or_default();
         let default = option.get("default").and_then(|default| match default {
             Value::Array(items) => items.first().and_then(scalar),
             default => scalar(default),
@@ -80,7 +83,10 @@ fn wants(manifest: &Value) -> BTreeMap<String, Want> {
         (key.clone(), want)
     };
     // The rest could name what is not the bundle's to ask for: a file of the person's.
-    let is_name = |key: &String| key.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    let is_name = |key: &String| {
+        key.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    };
     options.filter(|(key, _)| is_name(key)).map(want).collect()
 }
 
@@ -90,7 +96,9 @@ fn runs(
     archive: &mut Archive<'_>,
     platform: &str,
 ) -> anyhow::Result<Runs> {
-    let platforms = manifest.pointer("/compatibility/platforms").and_then(Value::as_array);
+    let platforms = manifest
+        .pointer("/compatibility/platforms")
+        .and_then(Value::as_array);
     let server = manifest
         .get("server")
         .filter(|server| server.is_object())
@@ -109,7 +117,10 @@ fn runs(
         );
     }
     if !archive.has(entry.strip_prefix("./").unwrap_or(entry)) {
-        bail!("its entry point {:?} is not in it", colibri_text::brief(entry, 80));
+        bail!(
+            "its entry point {:?} is not in it",
+            colibri_text::brief(entry, 80)
+        );
     }
     let entry = entry.strip_prefix("./").unwrap_or(entry);
     let config = server.get("mcp_config").cloned().unwrap_or(Value::Null);
@@ -139,9 +150,21 @@ fn runs(
                 .is_some_and(|want| !want.required && want.default.is_none())
         });
         let secret = false;
-        env.insert(name.clone(), Field { text, secret, optional });
+        env.insert(
+            name.clone(),
+            Field {
+                text,
+                secret,
+                optional,
+            },
+        );
     }
-    let inside = |path: &str| Template(vec![gap(DIRECTORY, None), TemplatePart::Text(format!("/{path}"))]);
+    let inside = |path: &str| {
+        Template(vec![
+            gap(DIRECTORY, None),
+            TemplatePart::Text(format!("/{path}")),
+        ])
+    };
     let command = of("command").and_then(Value::as_str).unwrap_or_default();
     let (command, args, requirements) = match kind {
         "node" => interpreter(&NODE, command, args, inside(entry), archive)?,
@@ -208,10 +231,15 @@ fn interpreter(
 ) -> anyhow::Result<(Template, Vec<Template>, Vec<String>)> {
     if !program.known.contains(&command) {
         let shown = colibri_text::brief(command, 40);
-        bail!("its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it");
+        bail!(
+            "its command is {shown:?}, not the interpreter of its type: what that would fetch is not in it"
+        );
     }
     let args = if args.is_empty() { vec![script] } else { args };
-    let is_harmless = |arg: &&Template| arg.plain().is_some_and(|arg| program.options.contains(&arg));
+    let is_harmless = |arg: &&Template| {
+        arg.plain()
+            .is_some_and(|arg| program.options.contains(&arg))
+    };
     match args.iter().find(|arg| !is_harmless(arg)) {
         Some(arg) if is_in(arg, archive) => Ok((Template::from(program.name), args, Vec::new())),
         Some(arg) => Err(anyhow!(
@@ -250,10 +278,14 @@ fn requirements(archive: &mut Archive<'_>) -> anyhow::Result<Vec<String>> {
     let text = archive.read("pyproject.toml")?;
     let text = String::from_utf8(text).map_err(|_| anyhow!("pyproject.toml is not UTF-8"))?;
     let project = toml(&text).context("pyproject.toml")?;
-    let list = project.pointer("/project/dependencies").and_then(Value::as_array);
+    let list = project
+        .pointer("/project/dependencies")
+        .and_then(Value::as_array);
     let mut found = Vec::new();
     for item in list.into_iter().flatten() {
-        let text = item.as_str().context("pyproject.toml: a dependency is not a string")?;
+        let text = item
+            .as_str()
+            .context("pyproject.toml: a dependency is not a string")?;
         let bare = text.split(';').next().unwrap_or_default();
         if text.contains('@') || text.contains(char::is_control) {
             bail!("pyproject.toml: a dependency is not one of PyPI");
@@ -331,7 +363,12 @@ mod tests {
         let process = process(&proposal);
         let answers = [("dirs", vec!["/a", "/b"]), ("__dirname", vec!["/p"])];
         let answers = answers
-            .map(|(key, values)| (key.to_owned(), values.into_iter().map(str::to_owned).collect()))
+            .map(|(key, values)| {
+                (
+                    key.to_owned(),
+                    values.into_iter().map(str::to_owned).collect(),
+                )
+            })
             .into();
         let words: Vec<String> = process
             .args
@@ -353,13 +390,20 @@ mod tests {
         ] {
             let mut manifest = node(json!({}));
             manifest.as_object_mut().unwrap().remove("manifest_version");
-            for (key, version) in [("manifest_version", manifest_version), ("dxt_version", dxt_version)] {
+            for (key, version) in [
+                ("manifest_version", manifest_version),
+                ("dxt_version", dxt_version),
+            ] {
                 if let Some(version) = version {
                     manifest[key] = json!(version);
                 }
             }
             let proposal = of(&manifest, &[]).unwrap();
-            assert_eq!(process(&proposal).args.len(), 3, "{manifest_version:?} {dxt_version:?}");
+            assert_eq!(
+                process(&proposal).args.len(),
+                3,
+                "{manifest_version:?} {dxt_version:?}"
+            );
         }
     }
 
@@ -367,16 +411,26 @@ mod tests {
     fn the_other_types() {
         let binary = json!({ "type": "binary", "entry_point": "run", "mcp_config": { "command": "${__dirname}/run" } });
         assert!(of(&server(binary.clone()), &[]).unwrap().runs.is_ok());
-        let elsewhere = node(json!({ "server": binary, "compatibility": { "platforms": ["win32"] } }));
-        assert!(of(&elsewhere, &[]).unwrap().runs.unwrap_err().contains("not for linux"));
+        let elsewhere =
+            node(json!({ "server": binary, "compatibility": { "platforms": ["win32"] } }));
+        assert!(
+            of(&elsewhere, &[])
+                .unwrap()
+                .runs
+                .unwrap_err()
+                .contains("not for linux")
+        );
         let uv = node(
             json!({ "manifest_version": "0.4", "server": { "type": "uv", "entry_point": "main.py",
             "mcp_config": { "command": "uv", "args": ["run", "--directory", "${__dirname}", "main.py", "-v"] } } }),
         );
-        let project: &[u8] = b"[project]\nname = \"x\"\ndependencies = [\"mcp>=1.2\", \"httpx[http2]\"]\n";
+        let project: &[u8] =
+            b"[project]\nname = \"x\"\ndependencies = [\"mcp>=1.2\", \"httpx[http2]\"]\n";
         let proposal = of(&uv, &[("main.py", b""), ("pyproject.toml", project)]).unwrap();
         match &process(&proposal).program {
-            ProposedProgram::Bundled { requirements, venv, .. } => {
+            ProposedProgram::Bundled {
+                requirements, venv, ..
+            } => {
                 assert_eq!(requirements, &["mcp>=1.2", "httpx[http2]"]);
                 assert!(venv);
             }
@@ -421,8 +475,16 @@ mod tests {
             ("node", json!(["-p", "x()"]), false),
             ("node", json!(["-r", "/tmp/x.js", script]), false),
             ("node", json!(["--require", "/tmp/x.js", script]), false),
-            ("node", json!(["--import=data:text/javascript,x()", script]), false),
-            ("node", json!(["--loader", "https://x.example/x.js", script]), false),
+            (
+                "node",
+                json!(["--import=data:text/javascript,x()", script]),
+                false,
+            ),
+            (
+                "node",
+                json!(["--loader", "https://x.example/x.js", script]),
+                false,
+            ),
             ("node", json!(["-"]), false),
         ] {
             let manifest = server(json!({ "type": kind, "entry_point": "run",
@@ -467,14 +529,20 @@ mod tests {
     fn what_is_wrong_is_said() {
         for (manifest, why) in [
             (node(json!({ "manifest_version": "0.5" })), "0.5"),
-            (node(json!({ "manifest_version": "1", "dxt_version": "0.1" })), "\"1\""),
+            (
+                node(json!({ "manifest_version": "1", "dxt_version": "0.1" })),
+                "\"1\"",
+            ),
             (node(json!({ "manifest_version": 0.3 })), "0.1 to 0.4 are"),
             (node(json!({ "name": "" })), "name"),
         ] {
             assert!(of(&manifest, &[]).unwrap_err().to_string().contains(why));
         }
         for (more, why) in [
-            (json!({ "type": "node", "entry_point": "gone.js" }), "not in it"),
+            (
+                json!({ "type": "node", "entry_point": "gone.js" }),
+                "not in it",
+            ),
             (json!({ "type": "java", "entry_point": "run" }), "not known"),
             (
                 json!({ "type": "node", "entry_point": "run", "mcp_config": { "command": "npx", "args": ["x"] } }),
@@ -489,7 +557,10 @@ mod tests {
                     "mcp_config": { "command": "${__dirname}/../../../../../../../bin/sh" } }),
                 "not in it",
             ),
-            (json!({ "type": "uv", "entry_point": "run" }), "pyproject.toml"),
+            (
+                json!({ "type": "uv", "entry_point": "run" }),
+                "pyproject.toml",
+            ),
             (
                 json!({ "type": "python", "entry_point": "run", "mcp_config": { "command": "python",
                     "env": { "PYTHONSTARTUP": "/x" } } }),
@@ -501,7 +572,12 @@ mod tests {
         }
         let uv = server(json!({ "type": "uv", "entry_point": "run" }));
         let project: &[u8] = b"[project]\ndependencies = [\"x @ https://host/x.whl\"]\n";
-        assert!(of(&uv, &[("pyproject.toml", project)]).unwrap().runs.is_err());
+        assert!(
+            of(&uv, &[("pyproject.toml", project)])
+                .unwrap()
+                .runs
+                .is_err()
+        );
         assert!(bundle(&zip_of(&[("x", b"")]), "linux").is_err());
     }
 }

@@ -30,8 +30,8 @@ pub use container::container_runner;
 pub use mcpb::{Bundle, bundle};
 pub use names::{NamedId, map_names};
 pub use proposal::{
-    EntryKeys, Field, Package, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote,
-    PublishedBundle, Runs, Want,
+    EntryKeys, Field, Package, PackageRegistry, Proposal, ProposedProcess, ProposedProgram,
+    ProposedRemote, PublishedBundle, Runs, Want,
 };
 pub use secret::{looks_secret, name_says_secret, shown_url};
 pub use source::{Homes, ImportSource, entry_keys, read};

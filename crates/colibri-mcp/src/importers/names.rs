@@ -23,7 +23,9 @@ pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<NamedId> {
     // Who has a name that may stay has it before others become alike.
     let mut ids: Vec<Option<String>> = names
         .iter()
-        .map(|name| (is_server_id(name) && used.insert((*name).to_owned())).then(|| (*name).to_owned()))
+        .map(|name| {
+            (is_server_id(name) && used.insert((*name).to_owned())).then(|| (*name).to_owned())
+        })
         .collect();
     for (id, name) in ids.iter_mut().zip(&names).filter(|(id, _)| id.is_none()) {
         let base = base(name);
@@ -94,7 +96,15 @@ mod tests {
                 "",
                 "ü"
             ]),
-            ["git", "my-server", "weather-api", "pkg", "s-42", "server", "server-2"]
+            [
+                "git",
+                "my-server",
+                "weather-api",
+                "pkg",
+                "s-42",
+                "server",
+                "server-2"
+            ]
         );
         assert_eq!(ids(&["a_b", "a-b", "A.B"]), ["a-b-2", "a-b", "a-b-3"]);
         assert_eq!(ids(&["git", "git"]), ["git", "git-2"]);

@@ -45,7 +45,9 @@ mod tests {
         assert!(found[0].runs.as_ref().unwrap_err().contains("empty"));
         match found[1].runs.as_ref().unwrap() {
             Runs::Process(process) => {
-                assert!(matches!(&process.program, ProposedProgram::Package(package) if package.name == "my-server"));
+                assert!(
+                    matches!(&process.program, ProposedProgram::Package(package) if package.name == "my-server")
+                );
                 assert_eq!(process.args[0].plain(), Some("--x"));
             }
             _ => panic!("no process"),

@@ -92,8 +92,12 @@ impl Proposal {
             Ok(Runs::Remote(remote)) => &remote.headers,
             Ok(Runs::Published(_)) | Err(_) => return 0,
         };
-        let is_secret = |name: &str, text: &str| !text.is_empty() && (name_says_secret(name) || looks_secret(text));
-        let stands = |(name, field): &(&String, &Field)| field.text.plain().is_some_and(|text| is_secret(name, text));
+        let is_secret = |name: &str, text: &str| {
+            !text.is_empty() && (name_says_secret(name) || looks_secret(text))
+        };
+        let stands = |(name, field): &(&String, &Field)| {
+            field.text.plain().is_some_and(|text| is_secret(name, text))
+        };
         fields.iter().filter(stands).count()
     }
 
@@ -139,7 +143,11 @@ impl Runs {
             Runs::Published(published) => (Vec::new(), &published.env),
         };
         let fields = fields.values().map(|field| &field.text);
-        texts.into_iter().chain(fields).flat_map(Template::keys).collect()
+        texts
+            .into_iter()
+            .chain(fields)
+            .flat_map(Template::keys)
+            .collect()
     }
 }
 

@@ -52,12 +52,17 @@ fn npm(runner: &str, args: &[Template]) -> anyhow::Result<RunnerPackage> {
     while let Some((at, word)) = words.next() {
         let word = plain(word, runner)?;
         let given = match word {
-            "-y" | "--yes" | "-q" | "--quiet" | "--silent" | "--bun" | "--prefer-online" | "--" => continue,
+            "-y" | "--yes" | "-q" | "--quiet" | "--silent" | "--bun" | "--prefer-online" | "--" => {
+                continue;
+            }
             "-p" | "--package" => match words.next() {
                 Some((_, package)) => plain(package, runner)?.to_owned(),
                 None => bail!("{word} of {runner} names no package"),
             },
-            _ => match word.strip_prefix("--package=").or_else(|| word.strip_prefix("-p=")) {
+            _ => match word
+                .strip_prefix("--package=")
+                .or_else(|| word.strip_prefix("-p="))
+            {
                 Some(package) => package.to_owned(),
                 None if word.starts_with('-') => {
                     return Err(not_known(word, runner));
@@ -70,17 +75,30 @@ fn npm(runner: &str, args: &[Template]) -> anyhow::Result<RunnerPackage> {
     Err(anyhow!("{runner} is told no package"))
 }
 
-fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> anyhow::Result<RunnerPackage> {
+fn npm_named(
+    word: &str,
+    packages: &[String],
+    args: Vec<Template>,
+) -> anyhow::Result<RunnerPackage> {
     let (first, program) = match packages.first() {
         Some(package) => (package.as_str(), Some(word.to_owned())),
         None => (word, None),
     };
     // The first @ is a scope's.
-    let at = first.char_indices().skip(1).find(|(_, c)| *c == '@').map(|(at, _)| at);
+    let at = first
+        .char_indices()
+        .skip(1)
+        .find(|(_, c)| *c == '@')
+        .map(|(at, _)| at);
     let (name, version) = at.map_or((first, None), |at| (&first[..at], Some(&first[at + 1..])));
-    for package in [first].into_iter().chain(packages.iter().skip(1).map(String::as_str)) {
+    for package in [first]
+        .into_iter()
+        .chain(packages.iter().skip(1).map(String::as_str))
+    {
         let at = package.char_indices().skip(1).find(|(_, c)| *c == '@');
-        let (bare, version) = at.map_or((package, ""), |(at, _)| (&package[..at], &package[at + 1..]));
+        let (bare, version) = at.map_or((package, ""), |(at, _)| {
+            (&package[..at], &package[at + 1..])
+        });
         if !is_npm_name(bare) || !is_version(version) {
             return Err(not_published("npm", package));
         }
@@ -90,7 +108,9 @@ fn npm_named(word: &str, packages: &[String], args: Vec<Template>) -> anyhow::Re
     let package = Package {
         registry: PackageRegistry::Npm,
         name: name.to_owned(),
-        version: version.filter(|version| !version.is_empty()).map(str::to_owned),
+        version: version
+            .filter(|version| !version.is_empty())
+            .map(str::to_owned),
         program,
         with: packages.iter().skip(1).cloned().collect(),
     };
@@ -116,10 +136,13 @@ fn uvx(args: &[Template]) -> anyhow::Result<RunnerPackage> {
         };
         match option {
             "--from" => from = Some(value()?),
-            "--with" | "-w" => with.extend(value()?.split(',').map(|package| package.trim().to_owned())),
+            "--with" | "-w" => {
+                with.extend(value()?.split(',').map(|package| package.trim().to_owned()))
+            }
             // The interpreter is this machine's.
             "--python" | "-p" => drop(value()?),
-            "-q" | "--quiet" | "--refresh" | "--isolated" | "--no-cache" | "-n" | "--" | "--no-progress" => {}
+            "-q" | "--quiet" | "--refresh" | "--isolated" | "--no-cache" | "-n" | "--"
+            | "--no-progress" => {}
             _ if option.starts_with('-') => return Err(not_known(option, "uvx")),
             _ => return pypi_named(from.as_deref(), word, with, args[at + 1..].to_vec()),
         }
@@ -145,7 +168,12 @@ fn pipx(args: &[Template]) -> anyhow::Result<RunnerPackage> {
     Err(anyhow!("pipx is told no package"))
 }
 
-fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Template>) -> anyhow::Result<RunnerPackage> {
+fn pypi_named(
+    from: Option<&str>,
+    word: &str,
+    with: Vec<String>,
+    args: Vec<Template>,
+) -> anyhow::Result<RunnerPackage> {
     let (name, version) = requirement(from.unwrap_or(word))?;
     for package in &with {
         requirement(package)?;
@@ -164,13 +192,16 @@ fn pypi_named(from: Option<&str>, word: &str, with: Vec<String>, args: Vec<Templ
 
 /// Name and version of `NAME[EXTRA]`, `NAME@VERSION`, `NAME==VERSION`, `NAME>=VERSION,<NEXT`.
 pub(super) fn requirement(text: &str) -> anyhow::Result<(String, Option<String>)> {
-    let end = text.find(|c: char| "@=<>~!; ".contains(c)).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| "@=<>~!; ".contains(c))
+        .unwrap_or(text.len());
     let (name, rest) = (&text[..end], text[end..].trim());
     let bare = name.split('[').next().unwrap_or_default();
     let extras = name[bare.len()..]
         .strip_prefix('[')
         .map(|extras| extras.strip_suffix(']'));
-    let extras_legal = extras.is_none_or(|extras| extras.is_some_and(|extras| extras.split(',').all(is_pypi_name)));
+    let extras_legal = extras
+        .is_none_or(|extras| extras.is_some_and(|extras| extras.split(',').all(is_pypi_name)));
     let version = match rest.strip_prefix("==").or_else(|| rest.strip_prefix('@')) {
         Some("latest") => "",
         Some(version) => version,
@@ -189,7 +220,8 @@ pub(super) fn requirement(text: &str) -> anyhow::Result<(String, Option<String>)
 /// that is named would run.
 fn check_program(name: &str) -> anyhow::Result<()> {
     const NAMES: [&str; 13] = [
-        "bun", "bunx", "corepack", "npm", "npx", "pip", "pipx", "pnpm", "pnpx", "python", "uv", "uvx", "yarn",
+        "bun", "bunx", "corepack", "npm", "npx", "pip", "pipx", "pnpm", "pnpx", "python", "uv",
+        "uvx", "yarn",
     ];
     // As pip3 and python3.12.
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -235,7 +267,9 @@ pub(super) fn is_npm_name(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['.', '_', '-'])
-            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._~-".contains(c))
+            && part
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "._~-".contains(c))
     };
     name.len() <= 214
         && match name.strip_prefix('@') {
@@ -252,7 +286,9 @@ pub(super) fn is_pypi_name(name: &str) -> bool {
     (1..=100).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.ends_with(|c: char| c.is_ascii_alphanumeric())
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        && name
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 #[cfg(test)]
@@ -269,7 +305,9 @@ mod tests {
         let (package, args) = run(line).unwrap().unwrap();
         (
             package,
-            args.iter().map(|arg| arg.plain().unwrap().to_owned()).collect(),
+            args.iter()
+                .map(|arg| arg.plain().unwrap().to_owned())
+                .collect(),
         )
     }
 
@@ -280,7 +318,10 @@ mod tests {
             (package.registry, package.name.as_str()),
             (PackageRegistry::Npm, "@scope/pkg")
         );
-        assert_eq!((package.version.as_deref(), package.program), (Some("1.2.3"), None));
+        assert_eq!(
+            (package.version.as_deref(), package.program),
+            (Some("1.2.3"), None)
+        );
         assert_eq!(args, ["--dir", "/a"]);
         let (package, args) = fetched("/usr/bin/npm exec --package=pkg -- prog -x");
         assert_eq!(
@@ -288,7 +329,10 @@ mod tests {
             ("pkg", Some("prog"))
         );
         assert_eq!(args, ["-x"]);
-        assert_eq!(fetched("cmd /c npx pkg@latest").0.version.as_deref(), Some("latest"));
+        assert_eq!(
+            fetched("cmd /c npx pkg@latest").0.version.as_deref(),
+            Some("latest")
+        );
         assert_eq!(fetched("bunx --bun pkg").0.name, "pkg");
     }
 
@@ -317,7 +361,10 @@ mod tests {
         );
         assert_eq!(
             (package.with, args),
-            (vec!["httpx".to_owned(), "attrs".to_owned()], vec!["--local".to_owned()])
+            (
+                vec!["httpx".to_owned(), "attrs".to_owned()],
+                vec!["--local".to_owned()]
+            )
         );
         let (package, _) = fetched("uv tool run --from=pkg[cli]==1.0 prog");
         assert_eq!(
@@ -326,7 +373,10 @@ mod tests {
         );
         assert_eq!(package.program.as_deref(), Some("prog"));
         assert_eq!(
-            fetched("pipx run --spec pkg>=1,<2 prog").0.version.as_deref(),
+            fetched("pipx run --spec pkg>=1,<2 prog")
+                .0
+                .version
+                .as_deref(),
             Some(">=1,<2")
         );
         assert_eq!(fetched("uvx pkg@latest").0.version, None);

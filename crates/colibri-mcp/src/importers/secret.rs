@@ -61,7 +61,8 @@ pub fn name_says_secret(name: &str) -> bool {
     let joined: String = parts.concat();
     // Where it is kept, or how long it holds, is no secret.
     let of_it = [
-        "file", "path", "url", "uri", "dir", "type", "name", "ttl", "limit", "method", "mode", "id", "max",
+        "file", "path", "url", "uri", "dir", "type", "name", "ttl", "limit", "method", "mode",
+        "id", "max",
     ];
     if parts.last().is_some_and(|last| of_it.contains(last)) {
         return false;

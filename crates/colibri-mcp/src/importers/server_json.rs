@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 
 use super::entry::{check_variable, scalar};
 use super::proposal::{
-    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, PublishedBundle, Runs, Want,
+    Field, PackageRegistry, Proposal, ProposedProcess, ProposedProgram, ProposedRemote,
+    PublishedBundle, Runs, Want,
 };
 use super::runner;
 use super::template::{Template, TemplatePart};
@@ -18,12 +19,23 @@ use super::template::{Template, TemplatePart};
 /// One proposal: the server, by the first of its packages and remotes that can be an entry; or why none can.
 pub(super) fn read(file: &Value) -> Vec<Proposal> {
     // What the registry's own interface answers wraps it.
-    let file = file.get("server").filter(|server| server.is_object()).unwrap_or(file);
+    let file = file
+        .get("server")
+        .filter(|server| server.is_object())
+        .unwrap_or(file);
     let name = file.get("name").and_then(Value::as_str).unwrap_or_default();
     if name.is_empty() {
-        return vec![Proposal::new("", Err(anyhow!("server.json: the name is missing")))];
+        return vec![Proposal::new(
+            "",
+            Err(anyhow!("server.json: the name is missing")),
+        )];
     }
-    let list = |key: &str| file.get(key).and_then(Value::as_array).into_iter().flatten();
+    let list = |key: &str| {
+        file.get(key)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
     let packages = list("packages").map(|value| (value, true));
     let mut refused = Vec::new();
     let mut notes = Vec::new();
@@ -74,7 +86,11 @@ fn is_true(value: &Value, key: &str) -> bool {
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
-    value.get(key).and_then(Value::as_array).into_iter().flatten()
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
 }
 
 impl ServerJsonReader {
@@ -89,15 +105,25 @@ impl ServerJsonReader {
         let refuse = |why: &str| Err(anyhow!("{shown}: {why}"));
         let transport = package.pointer("/transport/type").and_then(Value::as_str);
         match kind {
-            "oci" => return refuse("a container image: on Linux, colibri-mcp add NAME -- docker run -i --rm IMAGE"),
-            "nuget" => return refuse("packages of .NET cannot be installed by version and hash here"),
+            "oci" => {
+                return refuse(
+                    "a container image: on Linux, colibri-mcp add NAME -- docker run -i --rm IMAGE",
+                );
+            }
+            "nuget" => {
+                return refuse("packages of .NET cannot be installed by version and hash here");
+            }
             "mcpb" => {
                 let sha256 = text(package, "fileSha256").to_ascii_lowercase();
                 if sha256.len() != 64 || !sha256.chars().all(|c| c.is_ascii_hexdigit()) {
                     return refuse("it names no fileSha256 that the bundle must have");
                 }
-                let is_url = identifier.starts_with("https://") || identifier.starts_with("http://");
-                if !is_url || identifier.contains(|c: char| c.is_whitespace() || colibri_text::is_hidden(c)) {
+                let is_url =
+                    identifier.starts_with("https://") || identifier.starts_with("http://");
+                if !is_url
+                    || identifier
+                        .contains(|c: char| c.is_whitespace() || colibri_text::is_hidden(c))
+                {
                     return refuse("it is no address of a bundle");
                 }
                 return Ok(Runs::Published(PublishedBundle {
@@ -117,7 +143,10 @@ impl ServerJsonReader {
             return refuse("it is published at another registry than npmjs.org and pypi.org");
         }
         let version = text(package, "version");
-        if version.is_empty() || version == "latest" || version.contains(['^', '~', '<', '>', '*', ' ', '|']) {
+        if version.is_empty()
+            || version == "latest"
+            || version.contains(['^', '~', '<', '>', '*', ' ', '|'])
+        {
             return refuse("its version is not an exact one");
         }
         let (hint, word) = match kind {
@@ -126,7 +155,12 @@ impl ServerJsonReader {
         };
         match text(package, "runtimeHint") {
             "" | "npx" | "uvx" | "node" | "python" | "python3" | "bunx" | "pipx" | "uv" => {}
-            hint => return refuse(&format!("it wants to be run by {}", colibri_text::brief(hint, 30))),
+            hint => {
+                return refuse(&format!(
+                    "it wants to be run by {}",
+                    colibri_text::brief(hint, 30)
+                ));
+            }
         }
         let before = self.arguments(package, "runtimeArguments")?;
         let mut words: Vec<Template> = before
@@ -155,7 +189,10 @@ impl ServerJsonReader {
             return refuse("its runtime arguments name another package");
         }
         // What stands after `--from PACKAGE PROGRAM` is the package again.
-        let mut args: Vec<Template> = more.into_iter().filter(|arg| arg.plain() != Some(&word)).collect();
+        let mut args: Vec<Template> = more
+            .into_iter()
+            .filter(|arg| arg.plain() != Some(&word))
+            .collect();
         args.extend(self.arguments(package, "packageArguments")?);
         Ok(Runs::Process(Box::new(ProposedProcess {
             program: ProposedProgram::Package(package_meant),
@@ -171,7 +208,10 @@ impl ServerJsonReader {
             "streamable-http" => false,
             "sse" => true,
             kind => {
-                bail!("remote of the type {}: not known here", colibri_text::brief(kind, 30));
+                bail!(
+                    "remote of the type {}: not known here",
+                    colibri_text::brief(kind, 30)
+                );
             }
         };
         let url = self.templated(url, remote, "")?;
@@ -225,10 +265,14 @@ impl ServerJsonReader {
 
     /// A named argument: a flag alone, or its name and its value.
     fn named(&mut self, argument: &Value, name: &str) -> anyhow::Result<Vec<Template>> {
-        let said = ["value", "default"].iter().find_map(|key| scalar_of(argument, key));
+        let said = ["value", "default"]
+            .iter()
+            .find_map(|key| scalar_of(argument, key));
         let required = is_true(argument, "isRequired");
         let flag = Template::from(name);
-        if text(argument, "format") == "boolean" && matches!(said.as_deref(), None | Some("true" | "false")) {
+        if text(argument, "format") == "boolean"
+            && matches!(said.as_deref(), None | Some("true" | "false"))
+        {
             return Ok(if said.map_or(required, |said| said == "true") {
                 vec![flag]
             } else {
@@ -244,7 +288,8 @@ impl ServerJsonReader {
 
     /// The value of an argument: without one it cannot be asked for later whether it is to stand there.
     fn given(&mut self, argument: &Value, what: &str) -> anyhow::Result<Option<Template>> {
-        let is_optional = !is_true(argument, "isRequired") && scalar_of(argument, "value").is_none();
+        let is_optional =
+            !is_true(argument, "isRequired") && scalar_of(argument, "value").is_none();
         if is_optional && scalar_of(argument, "default").is_none() {
             self.left_out.push(colibri_text::brief(what, 40));
             return Ok(None);
@@ -287,7 +332,10 @@ impl ServerJsonReader {
     /// A value in which `{name}` is a variable, if it is declared.
     fn templated(&mut self, value: &str, owner: &Value, key: &str) -> anyhow::Result<Template> {
         let none = Map::new();
-        let variables = owner.get("variables").and_then(Value::as_object).unwrap_or(&none);
+        let variables = owner
+            .get("variables")
+            .and_then(Value::as_object)
+            .unwrap_or(&none);
         let template = Template::read(value, "{", '}', |name| {
             let variable = variables.get(name)?;
             Some(match scalar_of(variable, "value") {
@@ -380,9 +428,16 @@ mod tests {
             }
             _ => panic!("no package"),
         }
-        assert_eq!(proposal.missing(&Default::default()), ["WEATHER_KEY", "host", "place"]);
-        let answers = [("host", "h"), ("place", "Bern")].map(|(key, value)| (key.to_owned(), vec![value.to_owned()]));
-        let answers = answers.into_iter().chain([("--units".to_owned(), vec![])]).collect();
+        assert_eq!(
+            proposal.missing(&Default::default()),
+            ["WEATHER_KEY", "host", "place"]
+        );
+        let answers = [("host", "h"), ("place", "Bern")]
+            .map(|(key, value)| (key.to_owned(), vec![value.to_owned()]));
+        let answers = answers
+            .into_iter()
+            .chain([("--units".to_owned(), vec![])])
+            .collect();
         let words: Vec<String> = process
             .args
             .iter()
@@ -390,13 +445,25 @@ mod tests {
             .collect();
         assert_eq!(
             words,
-            ["stdio", "--units", "?", "--verbose", "--yes", "Bern", "--at", "h:80x"]
+            [
+                "stdio",
+                "--units",
+                "?",
+                "--verbose",
+                "--yes",
+                "Bern",
+                "--at",
+                "h:80x"
+            ]
         );
         assert_eq!(proposal.wants["units"].default.as_deref(), Some("metric"));
         assert!(process.env["WEATHER_KEY"].secret && process.env["PROXY"].optional);
         assert_eq!(process.env["FIXED"].text.plain(), Some("yes"));
         assert!(
-            proposal.notes.iter().any(|note| note.contains("apiClientId, cache")),
+            proposal
+                .notes
+                .iter()
+                .any(|note| note.contains("apiClientId, cache")),
             "{:?}",
             proposal.notes
         );
@@ -411,8 +478,14 @@ mod tests {
               "transport": { "type": "stdio" } } ],
             "remotes": [{ "type": "sse", "url": "https://x.example.org/sse" }] });
         let proposal = one(file);
-        assert!(proposal.notes[0].contains("container image"), "{:?}", proposal.notes);
-        assert!(matches!(&process(&proposal).program, ProposedProgram::Package(package) if package.with == ["httpx"]));
+        assert!(
+            proposal.notes[0].contains("container image"),
+            "{:?}",
+            proposal.notes
+        );
+        assert!(
+            matches!(&process(&proposal).program, ProposedProgram::Package(package) if package.with == ["httpx"])
+        );
     }
 
     #[test]
@@ -420,7 +493,10 @@ mod tests {
         for (more, why) in [
             (json!({ "registryType": "oci" }), "container"),
             (json!({ "registryType": "nuget" }), ".NET"),
-            (json!({ "registryType": "mcpb", "fileSha256": "ab" }), "no fileSha256"),
+            (
+                json!({ "registryType": "mcpb", "fileSha256": "ab" }),
+                "no fileSha256",
+            ),
             (
                 json!({ "registryType": "mcpb", "fileSha256": "0".repeat(64), "identifier": "file:///etc/x" }),
                 "no address",
@@ -446,24 +522,41 @@ mod tests {
                 json!({ "runtimeArguments": [{ "type": "named", "name": "-p", "value": "other" }] }),
                 "another package",
             ),
-            (json!({ "packageArguments": [{ "type": "other" }] }), "neither"),
+            (
+                json!({ "packageArguments": [{ "type": "other" }] }),
+                "neither",
+            ),
             (
                 json!({ "packageArguments": [{ "type": "named", "name": "--key", "isSecret": true, "isRequired": true }] }),
                 "secret",
             ),
-            (json!({ "environmentVariables": [{ "value": "x" }] }), "no name"),
+            (
+                json!({ "environmentVariables": [{ "value": "x" }] }),
+                "no name",
+            ),
         ] {
             let proposal = one(npm(more.clone()));
             let said = proposal.runs.unwrap_err();
             assert!(said.contains(why), "{more}: {said}");
         }
-        assert!(one(json!({ "name": "a/b" })).runs.unwrap_err().contains("neither"));
-        assert!(one(json!({ "packages": [] })).runs.unwrap_err().contains("name"));
+        assert!(
+            one(json!({ "name": "a/b" }))
+                .runs
+                .unwrap_err()
+                .contains("neither")
+        );
+        assert!(
+            one(json!({ "packages": [] }))
+                .runs
+                .unwrap_err()
+                .contains("name")
+        );
     }
 
     #[test]
     fn what_runs_is_the_package_that_is_named() {
-        let named = |name: &str, value: &str| json!({ "type": "named", "name": name, "value": value });
+        let named =
+            |name: &str, value: &str| json!({ "type": "named", "name": name, "value": value });
         let word = |value: &str| json!({ "type": "positional", "value": value });
         let of = |kind: &str, name: &str, runtime: Value| {
             let package = json!({ "registryType": kind, "identifier": name, "version": "1.0.0",
@@ -478,7 +571,10 @@ mod tests {
                 word("evil")
             ]);
             let refused = of("pypi", "PKG", runtime).unwrap_err();
-            assert!(refused.contains("runs what its arguments say"), "{program}: {refused}");
+            assert!(
+                refused.contains("runs what its arguments say"),
+                "{program}: {refused}"
+            );
         }
         let refused = of("pypi", "pip", json!([])).unwrap_err();
         assert!(refused.contains("runs what its arguments say"), "{refused}");
@@ -491,7 +587,13 @@ mod tests {
 
     #[test]
     fn a_server_sets_no_variable_that_loads_code() {
-        for name in ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "NODE_PATH", "OPENSSL_CONF"] {
+        for name in [
+            "LD_PRELOAD",
+            "NODE_OPTIONS",
+            "PYTHONPATH",
+            "NODE_PATH",
+            "OPENSSL_CONF",
+        ] {
             let variable = json!({ "name": name, "value": "/tmp/x" });
             let refused = one(npm(json!({ "environmentVariables": [variable] })))
                 .runs
@@ -517,12 +619,14 @@ mod tests {
 
     #[test]
     fn remotes_with_headers_and_variables() {
-        let proposal = one(json!({ "server": { "name": "com.example/remote", "remotes": [
+        let proposal = one(
+            json!({ "server": { "name": "com.example/remote", "remotes": [
             { "type": "streamable-http", "url": "https://{region}.example.org/mcp?x={no}",
               "variables": { "region": { "default": "eu", "choices": ["eu", "us"] } },
               "headers": [ { "name": "Authorization", "value": "Bearer {token}", "isSecret": true,
                              "variables": { "token": { "description": "from your account" } } },
-                           { "name": "X-Team" } ] } ] } }));
+                           { "name": "X-Team" } ] } ] } }),
+        );
         assert_eq!(proposal.missing(&Default::default()), ["token"]);
         assert!(proposal.wants["token"].secret && !proposal.wants["region"].secret);
         match proposal.runs.as_ref().unwrap() {
@@ -531,7 +635,9 @@ mod tests {
                     remote.url.fill(&Default::default()).unwrap(),
                     "https://eu.example.org/mcp?x={no}"
                 );
-                assert!(remote.headers["X-Team"].optional && remote.headers["Authorization"].secret);
+                assert!(
+                    remote.headers["X-Team"].optional && remote.headers["Authorization"].secret
+                );
             }
             _ => panic!("no address"),
         }

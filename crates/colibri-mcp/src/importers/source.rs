@@ -33,7 +33,9 @@ pub struct Homes {
 impl Homes {
     /// Of this user, whose home directory is `home` unless the environment has another.
     pub fn find(home: PathBuf) -> Homes {
-        Homes::of(home, |variable| std::env::var_os(variable).map(PathBuf::from))
+        Homes::of(home, |variable| {
+            std::env::var_os(variable).map(PathBuf::from)
+        })
     }
 
     /// By these variables.
@@ -176,7 +178,9 @@ impl ImportSource {
     /// The source of this file, by its name and content.
     fn of(path: &Path, file: &Value) -> Option<ImportSource> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_toml = path.extension().is_some_and(|extension| extension == "toml");
+        let is_toml = path
+            .extension()
+            .is_some_and(|extension| extension == "toml");
         let below = |directory: &str| path.components().any(|part| part.as_os_str() == directory);
         let has = |key: &str| file.get(key).is_some_and(Value::is_object);
         let lists = |key: &str| file.get(key).is_some_and(Value::is_array);
@@ -214,13 +218,19 @@ impl ImportSource {
 ///
 /// # Errors
 /// The file cannot be read as what it is to be, or it is nobody's that is known here.
-pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Result<(ImportSource, Vec<Proposal>)> {
+pub fn read(
+    source: Option<ImportSource>,
+    path: &Path,
+    text: &str,
+) -> anyhow::Result<(ImportSource, Vec<Proposal>)> {
     if text.len() > MAX_BYTES {
         bail!("it has more than 32 MiB");
     }
     let is_toml = match source {
         Some(source) => source.is_toml(),
-        None => path.extension().is_some_and(|extension| extension == "toml"),
+        None => path
+            .extension()
+            .is_some_and(|extension| extension == "toml"),
     };
     let file = if is_toml { toml(text)? } else { json(text)? };
     if !file.is_object() {
@@ -244,7 +254,9 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Re
         ImportSource::ServerJson => server_json::read(&file),
     };
     let is_foreign = source == ImportSource::ServerJson || (!is_named && is_of_project(path));
-    found.iter_mut().for_each(|proposal| proposal.is_foreign = is_foreign);
+    found
+        .iter_mut()
+        .for_each(|proposal| proposal.is_foreign = is_foreign);
     for (proposal, keys) in found.iter_mut().zip(source.entries_of(&file)) {
         proposal.keys = keys;
     }
@@ -256,9 +268,17 @@ pub fn read(source: Option<ImportSource>, path: &Path, text: &str) -> anyhow::Re
 ///
 /// # Errors
 /// The file cannot be read as what it is to be.
-pub fn entry_keys(source: ImportSource, text: &str) -> anyhow::Result<(Vec<EntryKeys>, Option<EntryKeys>)> {
-    let file = if source.is_toml() { toml(text)? } else { json(text)? };
-    let inputs = (source == ImportSource::VsCode && file.get("inputs").is_some()).then(|| vec!["inputs".to_owned()]);
+pub fn entry_keys(
+    source: ImportSource,
+    text: &str,
+) -> anyhow::Result<(Vec<EntryKeys>, Option<EntryKeys>)> {
+    let file = if source.is_toml() {
+        toml(text)?
+    } else {
+        json(text)?
+    };
+    let inputs = (source == ImportSource::VsCode && file.get("inputs").is_some())
+        .then(|| vec!["inputs".to_owned()]);
     Ok((source.entries_of(&file), inputs))
 }
 
@@ -292,15 +312,22 @@ pub(super) fn json(text: &str) -> anyhow::Result<Value> {
 
 /// TOML as JSON: what of it is a date is text.
 pub(super) fn toml(text: &str) -> anyhow::Result<Value> {
-    let document: toml_edit::DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
-        let place = error.span().map(|span| {
-            let before = text.get(..span.start).unwrap_or(text);
-            let line = before.matches('\n').count() + 1;
-            let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            format!("line {line}, column {column}: ")
-        });
-        anyhow!("{}{}", place.unwrap_or_default(), error.message())
-    })?;
+    let document: toml_edit::DocumentMut =
+        text.parse().map_err(|error: toml_edit::TomlError| {
+            let place = error.span().map(|span| {
+                let before = text.get(..span.start).unwrap_or(text);
+                let line = before.matches('\n').count() + 1;
+                let column = before
+                    .rsplit('\n')
+                    .next()
+                    .unwrap_or_default()
+                    .chars()
+                    .count()
+                    + 1;
+                format!("line {line}, column {column}: ")
+            });
+            anyhow!("{}{}", place.unwrap_or_default(), error.message())
+        })?;
     table(document.as_table(), MAX_DEPTH).context("nested deeper than 64 levels")
 }
 
@@ -357,15 +384,27 @@ mod tests {
     fn a_file_tells_whose_it_is() {
         let shared = r#"{"mcpServers":{}}"#;
         for (path, text, source) in [
-            ("/x/claude_desktop_config.json", shared, ImportSource::ClaudeDesktop),
+            (
+                "/x/claude_desktop_config.json",
+                shared,
+                ImportSource::ClaudeDesktop,
+            ),
             ("/h/.claude.json", shared, ImportSource::ClaudeCode),
             ("/p/.mcp.json", shared, ImportSource::ClaudeCode),
             ("/h/.cursor/mcp.json", shared, ImportSource::Cursor),
             ("/h/mcp_config.json", shared, ImportSource::Windsurf),
             ("/h/.gemini/settings.json", shared, ImportSource::GeminiCli),
-            ("/h/zed/settings.json", "{\"context_servers\":{},}//", ImportSource::Zed),
+            (
+                "/h/zed/settings.json",
+                "{\"context_servers\":{},}//",
+                ImportSource::Zed,
+            ),
             ("/h/mcp.json", "{\"servers\":{}}", ImportSource::VsCode),
-            ("/h/settings.json", "{\"mcp\":{\"servers\":{}}}", ImportSource::VsCode),
+            (
+                "/h/settings.json",
+                "{\"mcp\":{\"servers\":{}}}",
+                ImportSource::VsCode,
+            ),
             ("/h/opencode.json", "{\"mcp\":{}}", ImportSource::OpenCode),
             ("/h/config.toml", "[mcp_servers.x]", ImportSource::Codex),
             ("/h/mcp-bridge.toml", "", ImportSource::McpBridge),
@@ -377,7 +416,11 @@ mod tests {
         ] {
             assert_eq!(of(path, text), source, "{path}");
         }
-        assert!(ImportSource::ALL.iter().all(|source| !source.name().is_empty()));
+        assert!(
+            ImportSource::ALL
+                .iter()
+                .all(|source| !source.name().is_empty())
+        );
     }
 
     #[test]
@@ -395,9 +438,17 @@ mod tests {
             assert!(is_foreign(None, path), "{path}");
         }
         assert!(!is_foreign(None, "/h/claude_desktop_config.json"));
-        assert!(!is_foreign(Some(ImportSource::Cursor), "/h/.cursor/mcp.json"));
+        assert!(!is_foreign(
+            Some(ImportSource::Cursor),
+            "/h/.cursor/mcp.json"
+        ));
         let published = r#"{"name":"a/b","remotes":[{"type":"sse","url":"https://h/"}]}"#;
-        assert!(read(None, Path::new("/h/server.json"), published).unwrap().1[0].is_foreign);
+        assert!(
+            read(None, Path::new("/h/server.json"), published)
+                .unwrap()
+                .1[0]
+                .is_foreign
+        );
     }
 
     #[test]
@@ -443,7 +494,10 @@ mod tests {
             ),
         ] {
             let (_, found) = read(Some(source), Path::new("x"), &text).unwrap();
-            let keys: Vec<String> = found.iter().map(|proposal| proposal.keys.join("/")).collect();
+            let keys: Vec<String> = found
+                .iter()
+                .map(|proposal| proposal.keys.join("/"))
+                .collect();
             assert_eq!(keys, wanted, "{source:?}");
         }
     }

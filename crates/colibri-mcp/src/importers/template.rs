@@ -39,7 +39,12 @@ impl Template {
 
     /// Reads text in which `open`…`close` is a gap if `known` finds a piece for what stands between; else it stays as it
     /// is.
-    pub fn read(text: &str, open: &str, close: char, known: impl Fn(&str) -> Option<TemplatePart>) -> Template {
+    pub fn read(
+        text: &str,
+        open: &str,
+        close: char,
+        known: impl Fn(&str) -> Option<TemplatePart>,
+    ) -> Template {
         let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
         while let Some(at) = rest.find(open) {
             let (before, after) = (&rest[..at], &rest[at + open.len()..]);
@@ -79,7 +84,9 @@ impl Template {
         let mut parts: Vec<TemplatePart> = Vec::new();
         for part in self.0 {
             match (parts.last_mut(), part) {
-                (Some(TemplatePart::Text(before)), TemplatePart::Text(text)) => before.push_str(&text),
+                (Some(TemplatePart::Text(before)), TemplatePart::Text(text)) => {
+                    before.push_str(&text)
+                }
                 (_, part) => parts.push(part),
             }
         }
@@ -135,7 +142,9 @@ impl Template {
     /// The key of the first gap that nobody knows.
     pub fn fill_all(&self, answers: &TemplateValues) -> Result<Vec<String>, &str> {
         match self.0.as_slice() {
-            [TemplatePart::Gap { key, .. }] if answers.contains_key(key) => Ok(answers[key].clone()),
+            [TemplatePart::Gap { key, .. }] if answers.contains_key(key) => {
+                Ok(answers[key].clone())
+            }
             _ => self.fill(answers).map(|text| vec![text]),
         }
     }
@@ -169,7 +178,8 @@ mod tests {
 
     #[test]
     fn an_argument_that_is_a_gap_takes_several() {
-        let answers = TemplateValues::from([("D".to_owned(), vec!["/a".to_owned(), "/b".to_owned()])]);
+        let answers =
+            TemplateValues::from([("D".to_owned(), vec!["/a".to_owned(), "/b".to_owned()])]);
         assert_eq!(read("${env:D}").fill_all(&answers).unwrap(), ["/a", "/b"]);
         assert_eq!(read("-d${env:D}").fill_all(&answers).unwrap(), ["-d/a,/b"]);
         assert_eq!(read("x").fill_all(&answers).unwrap(), ["x"]);

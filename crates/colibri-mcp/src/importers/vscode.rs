@@ -27,7 +27,8 @@ pub(super) fn read(file: &Value) -> Vec<Proposal> {
                 match (proposal.wants.get_mut(key), input) {
                     (Some(want), Ok(input)) => *want = input.clone(),
                     (Some(_), Err(why)) => {
-                        proposal.runs = Err(format!("its input {}: {why}", colibri_text::brief(key, 40)))
+                        proposal.runs =
+                            Err(format!("its input {}: {why}", colibri_text::brief(key, 40)))
                     }
                     (None, _) => {}
                 }
@@ -59,7 +60,11 @@ fn inputs(list: Option<&Value>) -> BTreeMap<String, Result<Want, &'static str>> 
 
 fn choices(list: Option<&Value>) -> Vec<String> {
     let list = list.and_then(Value::as_array).into_iter().flatten();
-    let choice = |item: &Value| item.as_str().or_else(|| item.get("value")?.as_str()).map(str::to_owned);
+    let choice = |item: &Value| {
+        item.as_str()
+            .or_else(|| item.get("value")?.as_str())
+            .map(str::to_owned)
+    };
     list.filter_map(choice).collect()
 }
 
@@ -85,7 +90,13 @@ mod tests {
         assert!(found[0].wants["key"].secret);
         assert_eq!(found[0].wants["level"].choices, ["info", "debug"]);
         assert_eq!(found[0].missing(&Default::default()), ["key"]);
-        assert!(found[1].runs.as_ref().unwrap_err().contains("a command of VS Code"));
+        assert!(
+            found[1]
+                .runs
+                .as_ref()
+                .unwrap_err()
+                .contains("a command of VS Code")
+        );
         assert_eq!(found[2].missing(&Default::default()), ["HOST_X"]);
         assert_eq!(read(&json!({ "mcp": file })), found);
     }

@@ -24,7 +24,8 @@ fn one(name: &str, entry: &Value) -> Proposal {
     };
     let is_extensions = keys.get("source").and_then(Value::as_str) == Some("extension");
     if is_extensions || !(keys.contains_key("command") || keys.contains_key("url")) {
-        let why = "an extension of Zed starts it, and how is not in the file: add the server itself";
+        let why =
+            "an extension of Zed starts it, and how is not in the file: add the server itself";
         return Proposal::new(name, Err(anyhow!(why)));
     }
     // Until 2025 the command was an object of path, args and env.

@@ -73,7 +73,11 @@ impl InputAnswers {
                 taken.join(", ")
             ));
         }
-        let missing: Vec<String> = proposal.missing(&known).into_iter().map(str::to_owned).collect();
+        let missing: Vec<String> = proposal
+            .missing(&known)
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
         if !missing.is_empty() && io::stdin().is_terminal() {
             eprintln!("{} asks for:", visible(&proposal.name));
             for key in &missing {
@@ -102,7 +106,11 @@ impl InputAnswers {
         for (key, want) in &proposal.wants {
             let legal = |value: &String| want.choices.is_empty() || want.choices.contains(value);
             if !known.get(key).is_none_or(|values| values.iter().all(legal)) {
-                bail!("{} must be one of {}", visible(key), visible(&want.choices.join(", ")));
+                bail!(
+                    "{} must be one of {}",
+                    visible(key),
+                    visible(&want.choices.join(", "))
+                );
             }
         }
         Ok(known)
@@ -129,7 +137,9 @@ fn describe(key: &str, want: &Want) -> String {
 /// The content of a file, without the end of its line.
 fn read_value(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(64 * 1024).read_to_string(&mut text)?;
+    File::open(path)?
+        .take(64 * 1024)
+        .read_to_string(&mut text)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
@@ -151,7 +161,9 @@ pub(crate) fn value_of(name: &str, flag: &str) -> Result<String, CommandError> {
     }
     let missing = |why: &str| CommandError::Usage(format!("{flag} {}: {why}", visible(name)));
     if !io::stdin().is_terminal() {
-        return Err(missing("your environment has no such variable; KEY=VALUE gives it one"));
+        return Err(missing(
+            "your environment has no such variable; KEY=VALUE gives it one",
+        ));
     }
     let want = Want {
         secret: importers::name_says_secret(name),
@@ -171,7 +183,11 @@ pub(crate) fn ask(key: &str, want: &Want) -> Result<Option<String>, CommandError
         false => format!(" [{}]", visible(&want.choices.join(", "))),
     };
     let stdin = io::stdin();
-    let shown = if want.secret { tcgetattr(&stdin).ok() } else { None };
+    let shown = if want.secret {
+        tcgetattr(&stdin).ok()
+    } else {
+        None
+    };
     if let Some(shown) = &shown {
         let mut hidden = shown.clone();
         hidden.local_flags.remove(LocalFlags::ECHO);
@@ -199,14 +215,21 @@ mod tests {
         let text = r#"{ "name": "a/b", "packages": [{ "registryType": "npm", "identifier": "p", "version": "1.0.0",
             "environmentVariables": [{ "name": "COLIBRI_TEST_LEVEL", "default": "low", "choices": ["low", "high"] }] }] }"#;
         let read = || {
-            importers::read(Some(ImportSource::ServerJson), Path::new("server.json"), text)
-                .unwrap()
-                .1
-                .remove(0)
+            importers::read(
+                Some(ImportSource::ServerJson),
+                Path::new("server.json"),
+                text,
+            )
+            .unwrap()
+            .1
+            .remove(0)
         };
         for (set, wanted) in [(None, "low"), (Some("COLIBRI_TEST_LEVEL=high"), "high")] {
             let set: Vec<String> = set.into_iter().map(str::to_owned).collect();
-            let answers = InputAnswers::new(&set, &[]).unwrap().of(&mut read()).unwrap();
+            let answers = InputAnswers::new(&set, &[])
+                .unwrap()
+                .of(&mut read())
+                .unwrap();
             assert_eq!(answers["COLIBRI_TEST_LEVEL"], [wanted]);
         }
         let other = InputAnswers::new(&["COLIBRI_TEST_LEVEL=odd".to_owned()], &[]).unwrap();

@@ -60,6 +60,8 @@ pub(crate) fn fetch(published: &PublishedBundle) -> anyhow::Result<(Rc<[u8]>, Pr
     if hash != *sha256 {
         return Err(at(anyhow!("its SHA-256 is {hash}, and must be {sha256}")));
     }
-    let proposal = importers::bundle(&bytes, std::env::consts::OS).map_err(at)?.proposal;
+    let proposal = importers::bundle(&bytes, std::env::consts::OS)
+        .map_err(at)?
+        .proposal;
     Ok((bytes.into(), proposal))
 }

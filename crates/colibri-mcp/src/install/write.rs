@@ -63,7 +63,11 @@ pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandEr
         for list in LISTS {
             let found = FileFormat::Json.get(file.text(), &[list]);
             let found = found.map_err(|fault| file.fault(fault))?;
-            let found = found.as_ref().and_then(Value::as_object).into_iter().flatten();
+            let found = found
+                .as_ref()
+                .and_then(Value::as_object)
+                .into_iter()
+                .flatten();
             for (id, entry) in found {
                 let keys = vec![list.to_owned(), id.clone()];
                 if list != AGENTS {
@@ -74,7 +78,11 @@ pub(crate) fn registered(scope: &InstallScope) -> Result<RegistryFile, CommandEr
         }
     }
     let read = known;
-    Ok(RegistryFile { file, entries, read })
+    Ok(RegistryFile {
+        file,
+        entries,
+        read,
+    })
 }
 
 /// A registry as the daemon reads it.
@@ -88,7 +96,11 @@ type RegistryEntries = BTreeMap<String, (Vec<String>, Value)>;
 
 /// The accounts of an entry, each as an entry that has its keys beside those that all of them share.
 fn accounts(keys: &[String], id: &str, entry: &Value) -> RegistryEntries {
-    let accounts = entry.get("accounts").and_then(Value::as_object).into_iter().flatten();
+    let accounts = entry
+        .get("accounts")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten();
     let whole = |(name, own): (&String, &Value)| {
         let mut whole = entry.clone();
         if let (Some(whole), Some(own)) = (whole.as_object_mut(), own.as_object()) {
@@ -171,7 +183,9 @@ fn taken(plan: &InstallPlan, entries: &RegistryEntries) -> Option<String> {
     plan.secrets.iter().find_map(|(_, file, _)| {
         let names = |entry: &Value| secrets_of(entry).contains(file);
         let (other, _) = entries.iter().find(|(_, (_, entry))| names(entry))?;
-        Some(format!("its secret would be the file {file}, which is {other}'s"))
+        Some(format!(
+            "its secret would be the file {file}, which is {other}'s"
+        ))
     })
 }
 
@@ -180,7 +194,10 @@ fn shared(plan: &InstallPlan, ready: &[&InstallPlan]) -> Option<String> {
     plan.secrets.iter().find_map(|(_, file, _)| {
         let has = |other: &&&InstallPlan| other.secrets.iter().any(|(_, own, _)| own == file);
         let other = ready.iter().find(has)?;
-        Some(format!("its secret would be the file {file}, which is {}'s", other.id))
+        Some(format!(
+            "its secret would be the file {file}, which is {}'s",
+            other.id
+        ))
     })
 }
 
@@ -189,7 +206,11 @@ pub(crate) fn already(id: &str) -> String {
     format!("there is a server {id} already: colibri-mcp remove {id} first")
 }
 
-fn prepare(plan: &InstallPlan, scope: &InstallScope, tools: &PackageTools) -> Result<(), CommandError> {
+fn prepare(
+    plan: &InstallPlan,
+    scope: &InstallScope,
+    tools: &PackageTools,
+) -> Result<(), CommandError> {
     let machine = |error: anyhow::Error| CommandError::Machine(format!("{}: {error:#}", plan.id));
     // No entry has this id: what is there was left when somebody put an older registry back.
     gone(&scope.prefix(&plan.id))?;
@@ -210,10 +231,18 @@ fn prepare(plan: &InstallPlan, scope: &InstallScope, tools: &PackageTools) -> Re
 /// Takes away what was written for a server beside its entry.
 fn undo(plan: &InstallPlan, scope: &InstallScope) {
     let mut paths = vec![scope.prefix(&plan.id)];
-    if let Some(pin) = plan.package.as_ref().and_then(|package| package.lock.pin().ok()) {
+    if let Some(pin) = plan
+        .package
+        .as_ref()
+        .and_then(|package| package.lock.pin().ok())
+    {
         let _ = forget_lock(scope, &pin);
     }
-    paths.extend(plan.secrets.iter().map(|(_, file, _)| scope.secrets.join(file)));
+    paths.extend(
+        plan.secrets
+            .iter()
+            .map(|(_, file, _)| scope.secrets.join(file)),
+    );
     // What made it fail is said; this can only fail for the same reason.
     let _ = forget(scope, &paths);
 }
@@ -238,7 +267,9 @@ fn write_entries(
     for plan in plans {
         let changed = FileFormat::Json.set(&text, &[list, plan.id.as_str()], &plan.entry);
         let changed = changed.map_err(|fault| file.fault(fault))?;
-        match read(scope, &changed).map(|registry| registry.refused.get(&plan.id).map(ToString::to_string)) {
+        match read(scope, &changed)
+            .map(|registry| registry.refused.get(&plan.id).map(ToString::to_string))
+        {
             Ok(None) => {
                 text = changed;
                 written.ids.push(plan.id.clone());
@@ -257,7 +288,11 @@ fn write_entries(
 ///
 /// # Errors
 /// The daemon could not read it so, and nothing was written.
-pub(crate) fn rewrite(scope: &InstallScope, file: OwnedFile, text: String) -> Result<Option<PathBuf>, CommandError> {
+pub(crate) fn rewrite(
+    scope: &InstallScope,
+    file: OwnedFile,
+    text: String,
+) -> Result<Option<PathBuf>, CommandError> {
     read(scope, &text)?;
     let is_new = !file.exists();
     let kept = file.changed_to(text).write()?;
@@ -277,7 +312,11 @@ fn own(path: &Path, group: u32, mode: u32) -> Result<(), CommandError> {
 ///
 /// # Errors
 /// It cannot be written, and nothing of it stays.
-pub(crate) fn put_secret(scope: &InstallScope, name: &str, value: &str) -> Result<(), CommandError> {
+pub(crate) fn put_secret(
+    scope: &InstallScope,
+    name: &str,
+    value: &str,
+) -> Result<(), CommandError> {
     let directory = &scope.secrets;
     let mode = if scope.is_service() { 0o750 } else { 0o700 };
     DirBuilder::new()
@@ -329,12 +368,18 @@ pub(crate) fn agree_to_shown<'s>(
     Ok(stands)
 }
 
-fn note_consent(scope: &InstallScope, registry: &Registry, ids: &[&str]) -> Result<(), CommandError> {
+fn note_consent(
+    scope: &InstallScope,
+    registry: &Registry,
+    ids: &[&str],
+) -> Result<(), CommandError> {
     let Some(path) = &scope.consent else {
         return Ok(());
     };
     let mut consent = settled_consent(path, registry)?;
-    consent.servers.retain(|id, _| digest_of(registry, id).is_some());
+    consent
+        .servers
+        .retain(|id, _| digest_of(registry, id).is_some());
     for id in ids {
         if let Some(digest) = digest_of(registry, id) {
             consent.servers.insert((*id).to_owned(), digest.clone());
@@ -363,7 +408,9 @@ fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, Comm
 /// The digests of an entry's servers.
 pub(crate) fn digests(registry: &Registry, id: &str) -> EntryDigests {
     let servers = registry.of_entry(id);
-    servers.map(|(id, entry)| (id.clone(), entry.digest.clone())).collect()
+    servers
+        .map(|(id, entry)| (id.clone(), entry.digest.clone()))
+        .collect()
 }
 
 /// Puts another package in place of a server's, whose entry has these digests, and notes that the user agreed to that. What
@@ -404,7 +451,10 @@ pub(crate) fn put_package(
         consent.write(path).map_err(failed(path))?;
     }
     let kept = rewrite(scope, file, text)?;
-    agree_to(scope, &servers.keys().map(String::as_str).collect::<Vec<_>>())?;
+    agree_to(
+        scope,
+        &servers.keys().map(String::as_str).collect::<Vec<_>>(),
+    )?;
     Ok(kept)
 }
 
@@ -415,8 +465,14 @@ pub(crate) type EntryDigests = BTreeMap<String, String>;
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn agreements(scope: &InstallScope, registry: &Registry) -> Result<Option<EntryDigests>, CommandError> {
-    let consent = scope.consent.as_ref().map(|path| settled_consent(path, registry));
+pub(crate) fn agreements(
+    scope: &InstallScope,
+    registry: &Registry,
+) -> Result<Option<EntryDigests>, CommandError> {
+    let consent = scope
+        .consent
+        .as_ref()
+        .map(|path| settled_consent(path, registry));
     Ok(consent.transpose()?.map(|consent| consent.servers))
 }
 
@@ -424,11 +480,17 @@ pub(crate) fn agreements(scope: &InstallScope, registry: &Registry) -> Result<Op
 ///
 /// # Errors
 /// The registry cannot be written, and nothing was.
-pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Result<Option<PathBuf>, CommandError> {
+pub(crate) fn remove(
+    scope: &InstallScope,
+    id: &str,
+    known: RegistryFile,
+) -> Result<Option<PathBuf>, CommandError> {
     let kept = match known.entries.get(id) {
         None => None,
         Some((keys, _)) => {
-            let text = known.file.text_without(FileFormat::Json, &key_path(keys, None))?;
+            let text = known
+                .file
+                .text_without(FileFormat::Json, &key_path(keys, None))?;
             // The daemon would miss a registry that is gone, and keep to the old one.
             rewrite(scope, known.file, text.unwrap_or_else(|| EMPTY.to_owned()))?
         }
@@ -439,15 +501,26 @@ pub(crate) fn remove(scope: &InstallScope, id: &str, known: RegistryFile) -> Res
 
 /// The belongings of a server beside its entry, as far as they are there: packages, those of its secrets that no other
 /// entry names, logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
-pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntries) -> Vec<PathBuf> {
+pub(crate) fn belongings(
+    scope: &InstallScope,
+    id: &str,
+    entries: &RegistryEntries,
+) -> Vec<PathBuf> {
     // An account is a part of its entry, and what others have of both is others'.
     let own = entries.get(id).map(|(keys, _)| keys.as_slice());
-    let is_part = |keys: &[String]| own.is_some_and(|own| own.starts_with(keys) || keys.starts_with(own));
+    let is_part =
+        |keys: &[String]| own.is_some_and(|own| own.starts_with(keys) || keys.starts_with(own));
     let others = entries
         .iter()
         .filter(|(other, (keys, _))| *other != id && !is_part(keys));
-    let named: BTreeSet<String> = others.clone().flat_map(|(_, (_, entry))| secrets_of(entry)).collect();
-    let is_of = |id: &str, name: &str| name.strip_prefix(id).is_some_and(|rest| rest.starts_with('-'));
+    let named: BTreeSet<String> = others
+        .clone()
+        .flat_map(|(_, (_, entry))| secrets_of(entry))
+        .collect();
+    let is_of = |id: &str, name: &str| {
+        name.strip_prefix(id)
+            .is_some_and(|rest| rest.starts_with('-'))
+    };
     let secrets = match entries.get(id) {
         // The secrets of jailed servers lie elsewhere, and are root's to remove.
         Some((_, entry)) if entry.get("jail").is_some() => BTreeSet::new(),
@@ -456,19 +529,34 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
             .filter(|name| is_of(id, name) && !others.clone().any(|(other, _)| is_of(other, name)))
             .collect(),
     };
-    let secrets = secrets.difference(&named).map(|name| scope.secrets.join(name));
+    let secrets = secrets
+        .difference(&named)
+        .map(|name| scope.secrets.join(name));
     let accounts = entries
         .iter()
         .filter(|(_, (keys, _))| own.is_some_and(|own| keys.starts_with(own)));
-    let servers: Vec<&str> = accounts.map(|(server, _)| server.as_str()).chain([id]).collect();
+    let servers: Vec<&str> = accounts
+        .map(|(server, _)| server.as_str())
+        .chain([id])
+        .collect();
     let is_login = |name: &String| {
         servers
             .iter()
             .any(|server| name.starts_with(&format!("login.{server}.")))
     };
     let logins = names_in(&scope.logins).filter(is_login);
-    let lock_of = |entry: &Value| Some(entry.get("lock")?.as_str()?.strip_prefix("sha256:")?.to_owned());
-    let shared: BTreeSet<String> = others.filter_map(|(_, (_, entry))| lock_of(entry)).collect();
+    let lock_of = |entry: &Value| {
+        Some(
+            entry
+                .get("lock")?
+                .as_str()?
+                .strip_prefix("sha256:")?
+                .to_owned(),
+        )
+    };
+    let shared: BTreeSet<String> = others
+        .filter_map(|(_, (_, entry))| lock_of(entry))
+        .collect();
     let lock = entries.get(id).and_then(|(_, entry)| lock_of(entry));
     let lock = lock.filter(|lock| is_file_name(lock) && !shared.contains(lock));
     let lock = lock.map(|lock| lock::path(scope, &lock));
@@ -477,7 +565,9 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
         .chain(lock)
         .chain(secrets);
     let paths = paths.chain(logins.map(|name| scope.logins.join(name)));
-    paths.filter(|path| path.symlink_metadata().is_ok()).collect()
+    paths
+        .filter(|path| path.symlink_metadata().is_ok())
+        .collect()
 }
 
 /// Takes away all installed versions of a server but the one that it runs and the one before, which has a copy of its
@@ -485,10 +575,18 @@ pub(crate) fn belongings(scope: &InstallScope, id: &str, entries: &RegistryEntri
 ///
 /// # Errors
 /// Something cannot be removed.
-pub(crate) fn tidy(scope: &InstallScope, id: &str, now: &PackagePin, before: &PackagePin) -> Result<(), CommandError> {
+pub(crate) fn tidy(
+    scope: &InstallScope,
+    id: &str,
+    now: &PackagePin,
+    before: &PackagePin,
+) -> Result<(), CommandError> {
     let prefix = scope.prefix(id);
-    let others = names_in(&prefix).filter(|name| ![now, before].iter().any(|pin| pin.directory() == *name));
-    others.map(|name| prefix.join(name)).try_for_each(|path| gone(&path))?;
+    let others =
+        names_in(&prefix).filter(|name| ![now, before].iter().any(|pin| pin.directory() == *name));
+    others
+        .map(|name| prefix.join(name))
+        .try_for_each(|path| gone(&path))?;
     forget_lock(scope, before)
 }
 
@@ -496,7 +594,11 @@ pub(crate) fn tidy(scope: &InstallScope, id: &str, now: &PackagePin, before: &Pa
 ///
 /// # Errors
 /// Something cannot be removed.
-pub(crate) fn uninstall(pin: &PackagePin, scope: &InstallScope, id: &str) -> Result<(), CommandError> {
+pub(crate) fn uninstall(
+    pin: &PackagePin,
+    scope: &InstallScope,
+    id: &str,
+) -> Result<(), CommandError> {
     gone(&scope.prefix(id).join(pin.directory()))?;
     forget_lock(scope, pin)
 }
@@ -526,7 +628,9 @@ fn names_in(directory: &Path) -> impl Iterator<Item = String> {
 
 /// The files of the secrets that an entry names and that are not there.
 pub(crate) fn absent_secrets(scope: &InstallScope, entry: &Value) -> Vec<PathBuf> {
-    let files = secrets_of(entry).into_iter().map(|name| scope.secrets.join(name));
+    let files = secrets_of(entry)
+        .into_iter()
+        .map(|name| scope.secrets.join(name));
     files
         .filter(|file| entry.get("jail").is_none() && !file.exists())
         .collect()
@@ -543,7 +647,9 @@ fn secrets_of(entry: &Value) -> BTreeSet<String> {
     let own = own
         .filter(|name| colibri_registry::is_secret_name(name))
         .map(str::to_owned);
-    own.into_iter().chain(below.into_iter().flat_map(secrets_of)).collect()
+    own.into_iter()
+        .chain(below.into_iter().flat_map(secrets_of))
+        .collect()
 }
 
 /// Removes files and directories, and what of ours is empty then.
@@ -621,7 +727,10 @@ pub(crate) fn reload(socket: &Path) -> ChangeReport {
                 format!("\n{server} is blocked: {reason}")
             });
             ChangeReport {
-                text: format!("The daemon has read the registry again.{}", blocked.collect::<String>()),
+                text: format!(
+                    "The daemon has read the registry again.{}",
+                    blocked.collect::<String>()
+                ),
                 facts: json!({ "running": true, "reloaded": true, "blocked": reloaded.blocked }),
             }
         }
@@ -656,8 +765,7 @@ mod tests {
             origin: PackageOrigin::parse(&format!("npm:p@{version}")).unwrap(),
             lock: lock.repeat(32),
         };
-        let entry =
-            |pin: &PackagePin| json!({ "from": pin.origin.to_string(), "lock": format!("sha256:{}", pin.lock) });
+        let entry = |pin: &PackagePin| json!({ "from": pin.origin.to_string(), "lock": format!("sha256:{}", pin.lock) });
         let (old, new) = (pin("1.0.0", "0a"), pin("1.1.0", "0b"));
         let other = json!({ "command": "/bin/true" });
         let text = json!({ "servers": { "p": entry(&old), "other": other } }).to_string();
@@ -681,7 +789,12 @@ mod tests {
         put_package(&scope, "p", &new, &agreed_to).unwrap();
         assert!(agreed("p"));
         let registry = registered(&scope).unwrap().read;
-        let package = registry.servers["p"].command.as_ref().unwrap().package.clone();
+        let package = registry.servers["p"]
+            .command
+            .as_ref()
+            .unwrap()
+            .package
+            .clone();
         assert_eq!(package, Some(new.clone()));
         old_consent
             .next
@@ -695,13 +808,22 @@ mod tests {
         fs::write(&scope.registry, &after).unwrap();
         agree_to(&scope, &["other"]).unwrap();
         assert!(agreed("p") && agreed("other"));
-        assert!(!fs::read_to_string(path("consent.json")).unwrap().contains("next"));
+        assert!(
+            !fs::read_to_string(path("consent.json"))
+                .unwrap()
+                .contains("next")
+        );
         assert!(put_package(&scope, "gone", &new, &agreed_to).is_err());
         // What was shown and stands otherwise by now is agreed to by nobody.
         let digest = registered(&scope).unwrap().read.servers["p"].digest.clone();
-        let text = json!({ "servers": { "p": entry(&new), "other": { "command": "/bin/false" } } }).to_string();
+        let text = json!({ "servers": { "p": entry(&new), "other": { "command": "/bin/false" } } })
+            .to_string();
         fs::write(&scope.registry, text).unwrap();
-        let shown = [("p", digest.as_str()), ("other", &digest), ("gone", &digest)];
+        let shown = [
+            ("p", digest.as_str()),
+            ("other", &digest),
+            ("gone", &digest),
+        ];
         assert_eq!(agree_to_shown(&scope, &shown).unwrap(), ["p"]);
         assert!(agreed("p") && !agreed("other"));
     }

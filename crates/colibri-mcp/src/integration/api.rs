@@ -57,7 +57,12 @@ impl Api {
     /// # Errors
     /// The model's name cannot stand in a path of this interface.
     pub(super) fn request(self, asked: &ModelQuestion<'_>) -> anyhow::Result<(String, Value)> {
-        let (model, context, most, temperature) = (asked.model, asked.context, asked.max_tokens, asked.temperature);
+        let (model, context, most, temperature) = (
+            asked.model,
+            asked.context,
+            asked.max_tokens,
+            asked.temperature,
+        );
         let messages = json!([{ "role": "user", "content": context }]);
         Ok(match self {
             Api::Anthropic => (
@@ -92,7 +97,9 @@ impl Api {
             (_, None) => Vec::new(),
             (Api::Anthropic, Some(key)) => vec![("x-api-key", key.to_owned())],
             (Api::Gemini, Some(key)) => vec![("x-goog-api-key", key.to_owned())],
-            (Api::Responses | Api::Chat, Some(key)) => vec![("authorization", format!("Bearer {key}"))],
+            (Api::Responses | Api::Chat, Some(key)) => {
+                vec![("authorization", format!("Bearer {key}"))]
+            }
         };
         if self == Api::Anthropic {
             fields.push(("anthropic-version", "2023-06-01".to_owned()));
@@ -105,14 +112,21 @@ impl Api {
         let mut said = self.told(answer)?;
         // More than was read is in no cache.
         said.tokens_cached = said.tokens_cached.min(said.tokens_in);
-        said.tokens_cache_write = said.tokens_cache_write.min(said.tokens_in - said.tokens_cached);
+        said.tokens_cache_write = said
+            .tokens_cache_write
+            .min(said.tokens_in - said.tokens_cached);
         (said.tokens_in <= MAX_TOKENS && said.tokens_out <= MAX_TOKENS).then_some(said)
     }
 
     fn told(self, answer: &Value) -> Option<ModelAnswer> {
         let number = |at: &str| answer.pointer(at).and_then(Value::as_u64);
         let optional = |at: &str| number(at).unwrap_or(0);
-        let text = |at: &str| answer.pointer(at).and_then(Value::as_str).map(str::to_owned);
+        let text = |at: &str| {
+            answer
+                .pointer(at)
+                .and_then(Value::as_str)
+                .map(str::to_owned)
+        };
         let list = |at: &str| {
             answer
                 .pointer(at)
@@ -121,9 +135,9 @@ impl Api {
         };
         // The texts of the parts of one kind, joined: models cut where they like.
         let joined = |parts: &[Value], kind: Option<&str>| -> String {
-            let wanted = parts
-                .iter()
-                .filter(|part| kind.is_none_or(|kind| part["type"] == kind) && part["thought"] != true);
+            let wanted = parts.iter().filter(|part| {
+                kind.is_none_or(|kind| part["type"] == kind) && part["thought"] != true
+            });
             wanted.filter_map(|part| part["text"].as_str()).collect()
         };
         Some(match self {
@@ -152,7 +166,9 @@ impl Api {
                     tokens_cached: optional("/usage/input_tokens_details/cached_tokens"),
                     tokens_cache_write: optional("/usage/input_tokens_details/cache_write_tokens"),
                     stop_reason: text("/incomplete_details/reason").or_else(|| text("/status"))?,
-                    completion: texts.map(|parts| joined(parts, Some("output_text"))).collect(),
+                    completion: texts
+                        .map(|parts| joined(parts, Some("output_text")))
+                        .collect(),
                 }
             }
             Api::Chat => ModelAnswer {
@@ -174,7 +190,8 @@ impl Api {
                 // What is put there is a request of its own.
                 tokens_cache_write: 0,
                 // A prompt that is refused has no candidate.
-                stop_reason: text("/candidates/0/finishReason").or_else(|| text("/promptFeedback/blockReason"))?,
+                stop_reason: text("/candidates/0/finishReason")
+                    .or_else(|| text("/promptFeedback/blockReason"))?,
                 completion: joined(list("/candidates/0/content/parts"), None),
             },
         })
@@ -203,10 +220,10 @@ mod tests {
                 "content": { "parts": [{ "text": "hm", "thought": true }, { "text": "a" }, { "text": "b" }] } }],
                 "usageMetadata": { "promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 3 } }),
         ];
-        for ((api, answer), stop) in ALL
-            .into_iter()
-            .zip(answers)
-            .zip(["end_turn", "completed", "stop", "STOP"])
+        for ((api, answer), stop) in
+            ALL.into_iter()
+                .zip(answers)
+                .zip(["end_turn", "completed", "stop", "STOP"])
         {
             let expected = ModelAnswer {
                 model: Some("m-1".to_owned()),
@@ -247,7 +264,8 @@ mod tests {
         let odd = json!({ "prompt_tokens": 7, "completion_tokens": 1,
             "prompt_tokens_details": { "cached_tokens": 99, "cache_write_tokens": 99 } });
         assert_eq!(of(Api::Chat, odd), (7, 7, 0));
-        let none = json!({ "prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": null });
+        let none =
+            json!({ "prompt_tokens": 7, "completion_tokens": 1, "prompt_tokens_details": null });
         assert_eq!(of(Api::Chat, none), (7, 0, 0));
     }
 
@@ -282,7 +300,10 @@ mod tests {
         );
         for odd in ["../x", "a/b", "a?b", "..", "a:b", "ä", "a b", "%2e"] {
             assert!(Api::Gemini.request(&asked(odd)).is_err(), "{odd}");
-            assert!(!Api::Chat.request(&asked(odd)).unwrap().0.contains(odd), "{odd}");
+            assert!(
+                !Api::Chat.request(&asked(odd)).unwrap().0.contains(odd),
+                "{odd}"
+            );
         }
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
-use colibri_http::{AllowedTarget, ConnectionRules, HttpClient, HttpError, HttpLimits, ResponseStream, UrlOrigin};
+use colibri_http::{
+    AllowedTarget, ConnectionRules, HttpClient, HttpError, HttpLimits, ResponseStream, UrlOrigin,
+};
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde_json::{Value, json};
@@ -32,7 +34,10 @@ const MAX_TOLD: usize = 300;
 /// The fewest bytes of a key that is taken out of what a provider says: a shorter one could be any word of a text.
 const MIN_MASKED: usize = 16;
 /// The keys of an entry in the HTTP client's errors, and the flags that are meant here.
-const FLAGS: [(&str, &str); 2] = [("\"allow_addresses\"", "--allow-address"), ("\"ca\"", "--ca")];
+const FLAGS: [(&str, &str); 2] = [
+    ("\"allow_addresses\"", "--allow-address"),
+    ("\"ca\"", "--ca"),
+];
 
 /// The model's address, and its interface.
 #[derive(Debug, clap::Args)]
@@ -80,7 +85,8 @@ impl ModelEndpoint {
         let (Some(api), Some(url)) = (arguments.api, arguments.url) else {
             return Ok(ModelEndpoint { connected: None });
         };
-        let wrong = |what: &str, why: &str| CommandError::Usage(format!("integration model: {what} {why}"));
+        let wrong =
+            |what: &str, why: &str| CommandError::Usage(format!("integration model: {what} {why}"));
         colibri_api::check_url(&url).map_err(|why| wrong("--url", why))?;
         let url = url.trim_end_matches('/');
         let parsed: Uri = url
@@ -94,11 +100,13 @@ impl ModelEndpoint {
             ));
         }
         let allowed = arguments.allow_address.iter().map(|text| {
-            let why = "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
+            let why =
+                "must be loopback, private, link-local, an address, or a network like 10.1.0.0/16";
             AllowedTarget::parse(text).ok_or_else(|| wrong("--allow-address", why))
         });
         let proxy = arguments.proxy.map(|proxy| {
-            let why = "must be http://HOST:PORT, the proxy's own address, without a user and a path";
+            let why =
+                "must be http://HOST:PORT, the proxy's own address, without a user and a path";
             ConnectionRules::proxy(&proxy).ok_or_else(|| wrong("--proxy", why))
         });
         let rules = ConnectionRules {
@@ -110,7 +118,8 @@ impl ModelEndpoint {
         let mut fields = Vec::new();
         for (name, value) in api.fields(key.as_deref()) {
             let value = HeaderValue::from_str(&value);
-            let mut value = value.map_err(|_| wrong(KEY, "holds what no header field can: a line end?"))?;
+            let mut value =
+                value.map_err(|_| wrong(KEY, "holds what no header field can: a line end?"))?;
             value.set_sensitive(true);
             fields.push((HeaderName::from_static(name), value));
         }
@@ -128,8 +137,8 @@ impl ModelEndpoint {
     }
 
     async fn complete(&self, arguments: &Value) -> Result<Value, ToolCallError> {
-        let asked =
-            asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
+        let asked = asked(arguments)
+            .map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
         let Some(connected) = &self.connected else {
             return Err(ToolCallError::permanent(
                 "INTEGRATION_UNAVAILABLE",
@@ -152,7 +161,11 @@ impl ModelConnection {
         }
     }
 
-    async fn ask(&self, asked: &ModelQuestion<'_>, patience: Duration) -> Result<Value, ToolCallError> {
+    async fn ask(
+        &self,
+        asked: &ModelQuestion<'_>,
+        patience: Duration,
+    ) -> Result<Value, ToolCallError> {
         let (path, body) = self
             .api
             .request(asked)
@@ -160,9 +173,9 @@ impl ModelConnection {
         let mut request = Request::new(Bytes::from(body.to_string()));
         *request.method_mut() = Method::POST;
         let url = format!("{}{path}", self.url);
-        *request.uri_mut() = url
-            .parse()
-            .map_err(|_| ToolCallError::permanent("ARGUMENTS_INVALID", "the model's name is odd"))?;
+        *request.uri_mut() = url.parse().map_err(|_| {
+            ToolCallError::permanent("ARGUMENTS_INVALID", "the model's name is odd")
+        })?;
         let fields = request.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         fields.extend(self.fields.iter().cloned());
@@ -217,7 +230,9 @@ impl ModelConnection {
         if status.is_redirection() {
             let place = response.header("location").unwrap_or("nowhere");
             let place = brief(&self.masked(place), MAX_TOLD);
-            message += &format!("; it leads to {place}, which is not followed: write that into --url if it is meant");
+            message += &format!(
+                "; it leads to {place}, which is not followed: write that into --url if it is meant"
+            );
         }
         if status == StatusCode::UNAUTHORIZED && !self.has_key {
             message += &format!("; no key was sent, since {KEY} is empty");
@@ -250,12 +265,17 @@ impl ModelConnection {
         match error {
             HttpError::Silent { .. } => late(patience),
             // The provider ends connections as it fails, or was not asked at all over one that had been kept too long.
-            HttpError::Lost { .. } | HttpError::Unsent { .. } => ToolCallError::transient("MODEL_FAILED", message),
-            HttpError::TooLong { .. } => ToolCallError::permanent("MODEL_ANSWER_INVALID", message),
-            HttpError::Connect { .. } => ToolCallError::transient("INTEGRATION_UNAVAILABLE", unavailable(&message)),
-            HttpError::Settings(_) => {
-                ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&format!("--ca: {message}")))
+            HttpError::Lost { .. } | HttpError::Unsent { .. } => {
+                ToolCallError::transient("MODEL_FAILED", message)
             }
+            HttpError::TooLong { .. } => ToolCallError::permanent("MODEL_ANSWER_INVALID", message),
+            HttpError::Connect { .. } => {
+                ToolCallError::transient("INTEGRATION_UNAVAILABLE", unavailable(&message))
+            }
+            HttpError::Settings(_) => ToolCallError::permanent(
+                "INTEGRATION_UNAVAILABLE",
+                unavailable(&format!("--ca: {message}")),
+            ),
             HttpError::Address { .. } | HttpError::Url(_) | HttpError::Certificate { .. } => {
                 ToolCallError::permanent("INTEGRATION_UNAVAILABLE", unavailable(&message))
             }
@@ -276,19 +296,31 @@ fn unavailable(why: &str) -> String {
 }
 
 fn late(patience: Duration) -> ToolCallError {
-    let why = format!("the model gave no whole answer within {} s", patience.as_secs());
+    let why = format!(
+        "the model gave no whole answer within {} s",
+        patience.as_secs()
+    );
     ToolCallError::transient("MODEL_TIMEOUT", why)
 }
 
 /// Reads the arguments of a call: these five, and nothing else.
 fn asked(arguments: &Value) -> anyhow::Result<ModelQuestion<'_>> {
     const KEYS: [&str; 5] = ["task_id", "context", "max_tokens", "temperature", "model"];
-    let members = arguments.as_object().context("the arguments must be an object")?;
+    let members = arguments
+        .as_object()
+        .context("the arguments must be an object")?;
     if let Some(odd) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        bail!("{} is no argument: there are {}", brief(odd, MAX_WORD), KEYS.join(", "));
+        bail!(
+            "{} is no argument: there are {}",
+            brief(odd, MAX_WORD),
+            KEYS.join(", ")
+        );
     }
     let text = |key: &str, most: usize| {
-        let text = members.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        let text = members
+            .get(key)
+            .and_then(Value::as_str)
+            .filter(|text| !text.is_empty());
         let text = text.filter(|text| text.chars().nth(most).is_none());
         text.with_context(|| format!("{key} must be a string of 1 to {most} characters"))
     };
@@ -410,7 +442,11 @@ mod tests {
                 "{}",
                 failed.message
             );
-            assert!(failed.message.contains(&format!("{seconds} s")), "{}", failed.message);
+            assert!(
+                failed.message.contains(&format!("{seconds} s")),
+                "{}",
+                failed.message
+            );
             assert_eq!(began.elapsed().as_secs(), seconds);
         }
     }
@@ -423,7 +459,14 @@ mod tests {
         assert_eq!((unsent.code, unsent.transient), ("MODEL_FAILED", true));
         let why = "refused".to_owned();
         let none = connected.failed(HttpError::Connect { host: host(), why }, PATIENCE);
-        assert_eq!((none.code, none.transient), ("INTEGRATION_UNAVAILABLE", true));
-        assert!(none.message.ends_with("; model not connected"), "{}", none.message);
+        assert_eq!(
+            (none.code, none.transient),
+            ("INTEGRATION_UNAVAILABLE", true)
+        );
+        assert!(
+            none.message.ends_with("; model not connected"),
+            "{}",
+            none.message
+        );
     }
 }

@@ -39,8 +39,11 @@ pub(super) trait ToolServer: Send + Sync + 'static {
 
 /// Serves until stdin ends; calls that are not over then are given up.
 pub(super) fn run<T: ToolServer>(tools: T) -> Result<ExitCode, CommandError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| CommandError::Machine(format!("cannot begin to serve: {error}")))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime
+        .map_err(|error| CommandError::Machine(format!("cannot begin to serve: {error}")))?;
     let (sender, inbox) = mpsc::channel(MAX_CALLS);
     // Nothing waits for this thread: it ends with stdin, or with the program.
     std::thread::spawn(move || read(&mut io::stdin().lock(), &sender));
@@ -59,11 +62,14 @@ fn read(from: &mut impl io::Read, sender: &mpsc::Sender<anyhow::Result<Value>>) 
                 let each = lines
                     .split(|byte| *byte == b'\n')
                     .filter(|line| !line.trim_ascii().is_empty());
-                let parsed = each.map(|line| serde_json::from_slice(line).map_err(anyhow::Error::from));
+                let parsed =
+                    each.map(|line| serde_json::from_slice(line).map_err(anyhow::Error::from));
                 (parsed.collect::<Vec<_>>(), lines.len())
             }
             Ok(LinePiece::Nothing) => continue,
-            Ok(LinePiece::TooLong(_)) => (vec![Err(anyhow!("a message is over {MAX_LINE} bytes"))], 0),
+            Ok(LinePiece::TooLong(_)) => {
+                (vec![Err(anyhow!("a message is over {MAX_LINE} bytes"))], 0)
+            }
             Ok(LinePiece::End(_)) | Err(_) => return,
         };
         buffer.consume(length);
@@ -153,7 +159,9 @@ fn plain<T: ToolServer>(tools: &T, method: &str, id: &Value, params: &Value) -> 
     let server = json!({ "name": T::NAME, "version": env!("CARGO_PKG_VERSION") });
     let result = match (method, is_modern(params)) {
         ("initialize", _) => {
-            let known = LEGACY.into_iter().find(|version| params["protocolVersion"] == *version);
+            let known = LEGACY
+                .into_iter()
+                .find(|version| params["protocolVersion"] == *version);
             let version = known.unwrap_or(LEGACY[0]);
             json!({ "protocolVersion": version, "capabilities": { "tools": {} }, "serverInfo": server })
         }
@@ -167,7 +175,9 @@ fn plain<T: ToolServer>(tools: &T, method: &str, id: &Value, params: &Value) -> 
         ("server/discover", true) => {
             json!({ "supportedVersions": [MODERN], "capabilities": { "tools": {} }, "ttlMs": TTL_MS, "cacheScope": "public" })
         }
-        ("tools/list", true) => json!({ "tools": tools.list(), "ttlMs": TTL_MS, "cacheScope": "public" }),
+        ("tools/list", true) => {
+            json!({ "tools": tools.list(), "ttlMs": TTL_MS, "cacheScope": "public" })
+        }
         ("tools/list", false) => json!({ "tools": tools.list() }),
         _ => return error(id, -32601, "no such method"),
     };

@@ -33,7 +33,8 @@ impl ToolCallError {
     }
 
     fn result(&self) -> Value {
-        let mut error = json!({ "code": self.code, "message": self.message, "transient": self.transient });
+        let mut error =
+            json!({ "code": self.code, "message": self.message, "transient": self.transient });
         if let Some(after) = self.after {
             error["retry_after_s"] = json!(after.as_secs());
         }
@@ -44,9 +45,14 @@ impl ToolCallError {
 }
 
 /// The result of a call: what it came to, which is `told` in words as well, or how it failed.
-pub(super) fn result(outcome: Result<Value, ToolCallError>, told: impl FnOnce(&Value) -> String) -> Value {
+pub(super) fn result(
+    outcome: Result<Value, ToolCallError>,
+    told: impl FnOnce(&Value) -> String,
+) -> Value {
     match outcome {
-        Ok(said) => json!({ "content": [{ "type": "text", "text": told(&said) }], "structuredContent": said }),
+        Ok(said) => {
+            json!({ "content": [{ "type": "text", "text": told(&said) }], "structuredContent": said })
+        }
         Err(failed) => failed.result(),
     }
 }

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::{Method, Request, Uri};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
 use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::{Metric, ResourceMetrics, ScopeMetrics};
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -69,7 +71,8 @@ impl Collector {
             return Err(usage("name it without a query: http://127.0.0.1:4318"));
         }
         let given = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
-        let wrong = || CommandError::Usage("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…".to_owned());
+        let wrong =
+            || CommandError::Usage("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…".to_owned());
         let mut fields = Vec::new();
         for pair in given.split(',').filter(|pair| !pair.trim().is_empty()) {
             let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
@@ -88,7 +91,8 @@ impl Collector {
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             fields,
             client: HttpClient::new(rules),
-            runtime: runtime.map_err(|error| CommandError::Machine(format!("no runtime: {error}")))?,
+            runtime: runtime
+                .map_err(|error| CommandError::Machine(format!("no runtime: {error}")))?,
             resource: Resource {
                 attributes: vec![
                     attribute("service.name", "colibri-mcp"),
@@ -165,7 +169,10 @@ impl Collector {
             Err(error) => return (Outcome::Refused(format!("{url}: {error}")), None),
         }
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+        headers.insert(
+            CONTENT_TYPE,
+            HeaderValue::from_static("application/x-protobuf"),
+        );
         headers.extend(self.fields.iter().cloned());
         self.runtime.block_on(async {
             let mut response = match self.client.request(request, LIMIT).await {

@@ -90,10 +90,14 @@ pub(super) fn of_text(text: &str) -> Vec<Metric> {
     let mut points: BTreeMap<&str, Vec<NumberDataPoint>> = BTreeMap::new();
     let mut histograms: BTreeMap<&str, BTreeMap<Labels, HistogramDataPoint>> = BTreeMap::new();
     for line in text.lines() {
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+        if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|line| line.split_once(' '))
+        {
             kinds.insert(name, kind);
         }
-        let Some((name, mut labels, value)) = sample(line).filter(|_| !line.starts_with('#')) else {
+        let Some((name, mut labels, value)) = sample(line).filter(|_| !line.starts_with('#'))
+        else {
             continue;
         };
         let part = ["_bucket", "_sum", "_count"]
@@ -106,18 +110,22 @@ pub(super) fn of_text(text: &str) -> Vec<Metric> {
                     .position(|(key, _)| key == "le")
                     .map(|at| labels.remove(at).1);
                 let of_family = histograms.entry(family).or_default();
-                let found = of_family.entry(labels.clone()).or_insert_with(|| HistogramDataPoint {
-                    attributes: attributes(&labels),
-                    time_unix_nano: now,
-                    ..HistogramDataPoint::default()
-                });
+                let found = of_family
+                    .entry(labels.clone())
+                    .or_insert_with(|| HistogramDataPoint {
+                        attributes: attributes(&labels),
+                        time_unix_nano: now,
+                        ..HistogramDataPoint::default()
+                    });
                 match (end, bound) {
                     ("_sum", _) => found.sum = Some(value),
                     ("_count", _) => found.count = value as u64,
                     (_, Some(bound)) => {
                         // OpenMetrics counts all up to the bound, OTLP those above the one before.
                         let before: u64 = found.bucket_counts.iter().sum();
-                        found.bucket_counts.push((value as u64).saturating_sub(before));
+                        found
+                            .bucket_counts
+                            .push((value as u64).saturating_sub(before));
                         found
                             .explicit_bounds
                             .extend(bound.parse().ok().filter(|bound: &f64| bound.is_finite()));
@@ -125,7 +133,10 @@ pub(super) fn of_text(text: &str) -> Vec<Metric> {
                     _ => {}
                 }
             }
-            None => points.entry(name).or_default().push(point(&labels, value, now)),
+            None => points
+                .entry(name)
+                .or_default()
+                .push(point(&labels, value, now)),
         }
     }
     let cumulative = AggregationTemporality::Cumulative as i32;
@@ -173,7 +184,10 @@ mod tests {
         match (&found[0].data, &found[1].data, &found[2].data) {
             (Some(Data::Sum(sum)), Some(Data::Gauge(_)), Some(Data::Histogram(histogram))) => {
                 assert!(sum.is_monotonic && sum.data_points[0].attributes.len() == 2);
-                assert_eq!(sum.data_points[0].attributes[0], attribute("tool", "a\"b,}"));
+                assert_eq!(
+                    sum.data_points[0].attributes[0],
+                    attribute("tool", "a\"b,}")
+                );
                 let point = &histogram.data_points[0];
                 assert_eq!(
                     (&point.bucket_counts[..], &point.explicit_bounds[..]),

@@ -74,10 +74,13 @@ impl ExportPosition {
     fn read(path: &Path, trail: &str) -> Result<Option<Self>, CommandError> {
         let text = match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Ok(file) if file.len() > MAX_POSITION => return Err(Self::refused(path, "is too long")),
+            Ok(file) if file.len() > MAX_POSITION => {
+                return Err(Self::refused(path, "is too long"));
+            }
             _ => fs::read_to_string(path).map_err(records::at(path))?,
         };
-        let position: Self = serde_json::from_str(&text).map_err(|_| Self::refused(path, "is no position"))?;
+        let position: Self =
+            serde_json::from_str(&text).map_err(|_| Self::refused(path, "is no position"))?;
         if position.trail != trail {
             return Err(Self::refused(path, "is the position in another trail"));
         }
@@ -102,10 +105,16 @@ impl ExportPosition {
 /// # Errors
 /// The trail cannot be read, the position cannot be read or written, the endpoint is no URL, or, with `once`, the
 /// collector does not take what there is.
-pub(crate) fn export(options: &ExportOptions, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn export(
+    options: &ExportOptions,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     interrupt::hold_back()?;
     let Some(key) = records::verifier(&options.state_dir)? else {
-        let what = format!("{} has no trail.pub, so no trail", options.state_dir.display());
+        let what = format!(
+            "{} has no trail.pub, so no trail",
+            options.state_dir.display()
+        );
         return Err(CommandError::Data(what));
     };
     let mut collector = Collector::new(&options.endpoint, key.name())?;
@@ -156,8 +165,9 @@ pub(crate) fn export(options: &ExportOptions, context: &CommandContext) -> Resul
                     ));
                 }
                 Outcome::Away(why) => {
-                    let what =
-                        format!("the collector takes nothing ({why}); nothing is lost, the next run goes on here");
+                    let what = format!(
+                        "the collector takes nothing ({why}); nothing is lost, the next run goes on here"
+                    );
                     return match options.once {
                         true => Err(CommandError::CollectorAway(what)),
                         // Told to end: the position stays where it was.
@@ -199,7 +209,11 @@ fn send_metrics(collector: &mut Collector, socket: &Path) {
     }
 }
 
-fn finish(context: &CommandContext, counts: &ExportCounts, why: Option<&str>) -> Result<(), CommandError> {
+fn finish(
+    context: &CommandContext,
+    counts: &ExportCounts,
+    why: Option<&str>,
+) -> Result<(), CommandError> {
     let ExportCounts {
         spans,
         dropped,
@@ -215,7 +229,8 @@ fn finish(context: &CommandContext, counts: &ExportCounts, why: Option<&str>) ->
         );
         say(&what);
     }
-    let facts = serde_json::json!({ "spans": spans, "dropped": dropped, "missing_records": missing });
+    let facts =
+        serde_json::json!({ "spans": spans, "dropped": dropped, "missing_records": missing });
     context.answer(
         &facts,
         &format!("{} exported, {dropped} dropped", counted(*spans, "span")),

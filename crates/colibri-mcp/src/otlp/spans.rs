@@ -181,7 +181,12 @@ pub(super) struct SpanTracker {
 
 impl SpanTracker {
     /// Takes the next record, and adds the spans that it ends. Returns how many records before it are missing.
-    pub(super) fn take(&mut self, trail: &Verifier, record: &RecordView<'_>, ended: &mut Vec<Span>) -> u64 {
+    pub(super) fn take(
+        &mut self,
+        trail: &Verifier,
+        record: &RecordView<'_>,
+        ended: &mut Vec<Span>,
+    ) -> u64 {
         let missing = match self.next {
             0 => 0,
             next => record.n - next,
@@ -191,19 +196,32 @@ impl SpanTracker {
         match record.kind.as_str() {
             "enter" => self.enter(trail.name(), record, time),
             "retry" => {
-                let call = record.fields.enter.and_then(|enter| self.calls.get_mut(&enter));
+                let call = record
+                    .fields
+                    .enter
+                    .and_then(|enter| self.calls.get_mut(&enter));
                 if let (Some(call), Some(code)) = (call, &record.fields.error_code) {
                     call.retries.push((time, code.clone()));
                 }
             }
             "exit" => {
-                if let Some(mut call) = record.fields.enter.and_then(|enter| self.calls.remove(&enter)) {
+                if let Some(mut call) = record
+                    .fields
+                    .enter
+                    .and_then(|enter| self.calls.remove(&enter))
+                {
                     let code = record.fields.error_code.as_deref();
                     if let Some(number) = code.filter(|code| code.parse::<i64>().is_ok()) {
                         call.add("rpc.response.status_code", number);
                     }
                     // The conventions' word for a result that says so itself.
-                    let code = code.map(|code| if code == "TOOL_ERROR" { "tool_error" } else { code });
+                    let code = code.map(|code| {
+                        if code == "TOOL_ERROR" {
+                            "tool_error"
+                        } else {
+                            code
+                        }
+                    });
                     ended.push(call.end(time, code));
                 }
             }
@@ -217,7 +235,9 @@ impl SpanTracker {
         let Ok(fields) = serde_json::from_str::<EnterFields>(record.rec) else {
             return;
         };
-        let before = fields.continues.and_then(|before| self.calls.remove(&before));
+        let before = fields
+            .continues
+            .and_then(|before| self.calls.remove(&before));
         let target = fields.tool.as_deref().filter(|tool| *tool != fields.method);
         let is_tool = fields.method == "tools/call";
         let is_prompt = fields.method == "prompts/get";
@@ -265,7 +285,9 @@ impl SpanTracker {
                 span.link = remote;
             }
             (None, None, Some(remote), _) => span.below(&remote),
-            (None, None, None, Some(task)) => span.below(&SpanPlace::of(trail, "task", &task.to_string())),
+            (None, None, None, Some(task)) => {
+                span.below(&SpanPlace::of(trail, "task", &task.to_string()))
+            }
             (None, None, None, None) => {}
         }
         insert(&mut self.calls, record.n, span);
@@ -343,8 +365,14 @@ impl SpanTracker {
                 if let Some(mut span) = self.models.remove(&format!("{session}:{}", number("n"))) {
                     span.add("gen_ai.usage.input_tokens", number("tokens_in"));
                     span.add("gen_ai.usage.output_tokens", number("tokens_out"));
-                    span.add("gen_ai.usage.cache_read.input_tokens", number("tokens_cached"));
-                    span.add("gen_ai.usage.cache_creation.input_tokens", number("tokens_cache_write"));
+                    span.add(
+                        "gen_ai.usage.cache_read.input_tokens",
+                        number("tokens_cached"),
+                    );
+                    span.add(
+                        "gen_ai.usage.cache_creation.input_tokens",
+                        number("tokens_cache_write"),
+                    );
                     span.add("http.response.status_code", number("status"));
                     let status = number("status").to_string();
                     ended.push(span.end(time, (number("status") >= 400).then_some(&status)));
@@ -399,7 +427,8 @@ mod tests {
         let (key, mut ended) = (KEY.parse().unwrap(), Vec::new());
         for (at, text) in records.iter().enumerate() {
             let n = tracker.next;
-            let rec = format!(r#"{{"n":{n},"timestamp":"2026-11-21T22:30:{at:02}.000000Z",{text}}}"#);
+            let rec =
+                format!(r#"{{"n":{n},"timestamp":"2026-11-21T22:30:{at:02}.000000Z",{text}}}"#);
             let kind: Value = serde_json::from_str(&rec).unwrap();
             let record = RecordView {
                 n,
@@ -450,7 +479,10 @@ mod tests {
         let spans = take(&mut tracker, &second);
         assert_eq!(spans.len(), 5, "{spans:#?}");
         let (task, run) = (named(&spans, "task"), named(&spans, "invoke_agent coder"));
-        let (model, call) = (named(&spans, "chat claude-x"), named(&spans, "tools/call push"));
+        let (model, call) = (
+            named(&spans, "chat claude-x"),
+            named(&spans, "tools/call push"),
+        );
         assert!(task.parent_span_id.is_empty() && run.parent_span_id == task.span_id);
         for span in [model, call] {
             assert_eq!(span.parent_span_id, run.span_id);
@@ -462,11 +494,18 @@ mod tests {
                 .iter()
                 .all(|span| span.trace_id == task.trace_id && span.end_time_unix_nano > 0)
         );
-        assert_eq!(colibri_text::hex(&call.links[0].span_id), "b7ad6b7169203331");
-        assert!(
-            has(call, "error.type", "tool_error") && call.events[0].attributes == [attribute("error.type", "TIMEOUT")]
+        assert_eq!(
+            colibri_text::hex(&call.links[0].span_id),
+            "b7ad6b7169203331"
         );
-        assert!(has(model, "gen_ai.usage.output_tokens", 7_u64) && has(run, "gen_ai.agent.name", "coder"));
+        assert!(
+            has(call, "error.type", "tool_error")
+                && call.events[0].attributes == [attribute("error.type", "TIMEOUT")]
+        );
+        assert!(
+            has(model, "gen_ai.usage.output_tokens", 7_u64)
+                && has(run, "gen_ai.agent.name", "coder")
+        );
         assert!(!format!("{spans:?}").contains("a secret"));
     }
 
@@ -484,7 +523,9 @@ mod tests {
             ],
         );
         assert_eq!(spans.len(), 1);
-        assert!(has(&spans[0], "error.type", "daemon_ended") && has(&spans[0], "colibri.server", "s"));
+        assert!(
+            has(&spans[0], "error.type", "daemon_ended") && has(&spans[0], "colibri.server", "s")
+        );
         assert_eq!(
             spans[0].end_time_unix_nano - spans[0].start_time_unix_nano,
             4_000_000_000
@@ -494,7 +535,9 @@ mod tests {
 
     #[test]
     fn only_a_whole_traceparent_is_a_parent() {
-        assert!(SpanPlace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").is_some());
+        assert!(
+            SpanPlace::parse("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01").is_some()
+        );
         for bad in [
             "",
             "00",

@@ -57,7 +57,8 @@ impl BackupFiles<'_> {
             let path = self.path(&self.next_time());
             tries += 1;
             match create(&path, text, Some(about), FILE_MODE) {
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MAX_TRIES => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MAX_TRIES => {
+                }
                 made => return made.and_then(|()| sync_directory_of(&path)).map(|()| path),
             }
         }
@@ -95,7 +96,8 @@ impl BackupFiles<'_> {
         let own = i32::try_from(std::process::id()).ok();
         for name in self.suffixes(UNFINISHED) {
             let writer = name.parse::<i32>().ok().filter(|pid| *pid > 0);
-            let has_ended = |pid: i32| Some(pid) == own || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
+            let has_ended =
+                |pid: i32| Some(pid) == own || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
             if writer.is_some_and(has_ended) {
                 let _ = fs::remove_file(beside(self.real, &format!("{UNFINISHED}{name}")));
             }
@@ -125,7 +127,8 @@ impl BackupFiles<'_> {
             let is_stamp = stamp.len() == 14 && stamp.bytes().all(|byte| byte.is_ascii_digit());
             is_stamp.then(|| (stamp.to_owned(), number))
         };
-        let mut times: Vec<BackupTime> = self.suffixes(BACKUP).into_iter().filter_map(time).collect();
+        let mut times: Vec<BackupTime> =
+            self.suffixes(BACKUP).into_iter().filter_map(time).collect();
         times.sort();
         times
     }
@@ -148,11 +151,23 @@ impl BackupFiles<'_> {
 
     /// The ends of the names of files beside it that begin so.
     fn suffixes(&self, begin: &str) -> Vec<String> {
-        let entries = self.real.parent().and_then(|directory| fs::read_dir(directory).ok());
-        let begins = beside(self.real, begin).into_os_string().into_encoded_bytes();
-        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+        let entries = self
+            .real
+            .parent()
+            .and_then(|directory| fs::read_dir(directory).ok());
+        let begins = beside(self.real, begin)
+            .into_os_string()
+            .into_encoded_bytes();
+        let paths = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path());
         let end = |path: PathBuf| {
-            let end = path.as_os_str().as_encoded_bytes().strip_prefix(begins.as_slice())?;
+            let end = path
+                .as_os_str()
+                .as_encoded_bytes()
+                .strip_prefix(begins.as_slice())?;
             String::from_utf8(end.to_vec()).ok()
         };
         paths.filter_map(end).collect()
@@ -161,9 +176,13 @@ impl BackupFiles<'_> {
 
 /// Takes away what others may do with a file of this user.
 fn make_private(path: &Path) -> io::Result<()> {
-    let file = OpenOptions::new().read(true).custom_flags(NO_LINKS).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(NO_LINKS)
+        .open(path)?;
     let about = file.metadata()?;
-    let is_open = about.is_file() && about.uid() == Uid::effective().as_raw() && about.mode() & 0o077 != 0;
+    let is_open =
+        about.is_file() && about.uid() == Uid::effective().as_raw() && about.mode() & 0o077 != 0;
     match is_open {
         true => file.set_permissions(Permissions::from_mode(FILE_MODE)),
         false => Ok(()),

@@ -56,19 +56,30 @@ impl OwnedFile {
     ///
     /// # Errors
     /// As of [`OwnedFile::read`], or there is a symbolic link on the way.
-    pub(crate) fn read_in_project(directory: &Path, name: &Path) -> Result<OwnedFile, CommandError> {
+    pub(crate) fn read_in_project(
+        directory: &Path,
+        name: &Path,
+    ) -> Result<OwnedFile, CommandError> {
         OwnedFile::read_below(Some(directory), &directory.join(name))
     }
 
     fn read_below(project: Option<&Path>, path: &Path) -> Result<OwnedFile, CommandError> {
         let path = std::path::absolute(path).map_err(|source| failed(path, source))?;
-        let project = project.map(|project| project.canonicalize().map_err(|source| failed(project, source)));
+        let project = project.map(|project| {
+            project
+                .canonicalize()
+                .map_err(|source| failed(project, source))
+        });
         let project = project.transpose()?;
         let (real, flags) = match &project {
             Some(project) => (path_without_links(project, &path)?, NO_LINKS),
             None => (real_path(&path)?, 0),
         };
-        let text = match OpenOptions::new().read(true).custom_flags(flags).open(&real) {
+        let text = match OpenOptions::new()
+            .read(true)
+            .custom_flags(flags)
+            .open(&real)
+        {
             Ok(file) => Some(read_owned(&path, file)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(failed(&path, source)),
@@ -115,7 +126,11 @@ impl OwnedFile {
     ///
     /// # Errors
     /// It is not of this kind.
-    pub(crate) fn without(self, kind: FileFormat, keys: &[&str]) -> Result<FileChange, CommandError> {
+    pub(crate) fn without(
+        self,
+        kind: FileFormat,
+        keys: &[&str],
+    ) -> Result<FileChange, CommandError> {
         let after = self.text_without(kind, keys)?;
         Ok(self.changed_to(after))
     }
@@ -124,11 +139,22 @@ impl OwnedFile {
     ///
     /// # Errors
     /// It is not of this kind.
-    pub(crate) fn text_without(&self, kind: FileFormat, keys: &[&str]) -> Result<Option<String>, CommandError> {
-        let rest = kind.remove(self.text(), keys).map_err(|fault| self.fault(fault))?;
-        let is_old = |old: &String| kind.get(old, keys) == Ok(None) && kind.differ_only_at(old, self.text(), keys);
+    pub(crate) fn text_without(
+        &self,
+        kind: FileFormat,
+        keys: &[&str],
+    ) -> Result<Option<String>, CommandError> {
+        let rest = kind
+            .remove(self.text(), keys)
+            .map_err(|fault| self.fault(fault))?;
+        let is_old = |old: &String| {
+            kind.get(old, keys) == Ok(None) && kind.differ_only_at(old, self.text(), keys)
+        };
         let backups = BackupFiles::of(&self.real).newest_first();
-        let old = backups.iter().filter_map(|path| read_stored(path)).find(is_old);
+        let old = backups
+            .iter()
+            .filter_map(|path| read_stored(path))
+            .find(is_old);
         Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 
@@ -151,7 +177,11 @@ impl OwnedFile {
 
 /// The text of a file that was stored here: a regular one, since a link is somebody else's.
 fn read_stored(path: &Path) -> Option<String> {
-    let file = OpenOptions::new().read(true).custom_flags(NO_LINKS).open(path).ok()?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(NO_LINKS)
+        .open(path)
+        .ok()?;
     read_owned(path, file).ok()
 }
 
@@ -159,10 +189,12 @@ fn read_stored(path: &Path) -> Option<String> {
 fn real_path(path: &Path) -> Result<PathBuf, CommandError> {
     match path.canonicalize() {
         Ok(real) => Ok(real),
-        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => Err(CommandError::Data(format!(
-            "{} is a symbolic link to nothing: make the file, or take the link away",
-            path.display()
-        ))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
+            Err(CommandError::Data(format!(
+                "{} is a symbolic link to nothing: make the file, or take the link away",
+                path.display()
+            )))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
         Err(source) => Err(failed(path, source)),
     }
@@ -276,7 +308,9 @@ impl FileChange {
         if self.is_empty() {
             return Ok(None);
         }
-        let OwnedFile { path, real, text, .. } = &self.file;
+        let OwnedFile {
+            path, real, text, ..
+        } = &self.file;
         let at = |source| failed(path, source);
         self.check_unchanged()?;
         let about = match text {
@@ -286,13 +320,17 @@ impl FileChange {
         let backups = BackupFiles::of(real);
         backups.sweep();
         let kept = match (&self.original, text, &about) {
-            (OriginalStep::Store(original), ..) => Some(backups.store_original(original).map_err(at)?),
+            (OriginalStep::Store(original), ..) => {
+                Some(backups.store_original(original).map_err(at)?)
+            }
             (_, Some(text), Some(about)) => Some(backups.add(text, about).map_err(at)?),
             _ => None,
         };
         self.exchange(about.as_ref()).inspect_err(|_| {
             // An original may be an earlier one, which is still needed.
-            if let (Some(kept), OriginalStep::Leave | OriginalStep::Release) = (&kept, &self.original) {
+            if let (Some(kept), OriginalStep::Leave | OriginalStep::Release) =
+                (&kept, &self.original)
+            {
                 let _ = fs::remove_file(kept);
             }
         })?;
@@ -335,7 +373,10 @@ impl FileChange {
     /// The file is another than the one that was read.
     fn check_unchanged(&self) -> Result<(), CommandError> {
         let OwnedFile {
-            path, project, text, ..
+            path,
+            project,
+            text,
+            ..
         } = &self.file;
         match OwnedFile::read_below(project.as_deref(), path)?.text == *text {
             true => Ok(()),
@@ -357,7 +398,8 @@ pub(crate) fn agree(question: &str, yes: bool) -> Result<(), CommandError> {
     }
     if !io::stdin().is_terminal() {
         return Err(CommandError::Declined(
-            "nothing was written: there is no terminal to ask at; --yes writes without asking".to_owned(),
+            "nothing was written: there is no terminal to ask at; --yes writes without asking"
+                .to_owned(),
         ));
     }
     eprint!("{question} [y/N] ");

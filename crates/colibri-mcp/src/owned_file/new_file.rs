@@ -19,7 +19,12 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// It is there already, or cannot be written.
-pub(super) fn create(path: &Path, text: &str, owned_like: Option<&Metadata>, mode: u32) -> io::Result<()> {
+pub(super) fn create(
+    path: &Path,
+    text: &str,
+    owned_like: Option<&Metadata>,
+    mode: u32,
+) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)

@@ -53,7 +53,11 @@ fn taking_out_what_was_added_gives_back_what_was_kept() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\n  \"a\":2\n}");
     let made = directory.path().join("made.json");
     let set = FileFormat::Json.set("", &keys, &entry()).unwrap();
-    OwnedFile::read(&made).unwrap().changed_to(set).write().unwrap();
+    OwnedFile::read(&made)
+        .unwrap()
+        .changed_to(set)
+        .write()
+        .unwrap();
     OwnedFile::read(&made)
         .unwrap()
         .without(FileFormat::Json, &keys)
@@ -64,7 +68,9 @@ fn taking_out_what_was_added_gives_back_what_was_kept() {
 }
 
 fn backups(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let entries = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     entries
         .filter(|path| path.to_string_lossy().contains(".colibri-backup-"))
         .collect()
@@ -73,7 +79,10 @@ fn backups(directory: &Path) -> Vec<PathBuf> {
 #[test]
 fn what_a_link_leads_to_is_not_what_was_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let (project, outside) = (directory.path().join("p"), directory.path().join("outside.json"));
+    let (project, outside) = (
+        directory.path().join("p"),
+        directory.path().join("outside.json"),
+    );
     std::fs::create_dir(&project).unwrap();
     std::fs::write(&outside, "{\"a\":1}").unwrap();
     let (name, keys) = (Path::new("a.json"), ["mcpServers", "colibri"]);
@@ -82,7 +91,11 @@ fn what_a_link_leads_to_is_not_what_was_kept() {
         FileFormat::Json.set("{\"a\":1}", &keys, &entry()).unwrap(),
     )
     .unwrap();
-    symlink(&outside, project.join("a.json.colibri-backup-20260101000000")).unwrap();
+    symlink(
+        &outside,
+        project.join("a.json.colibri-backup-20260101000000"),
+    )
+    .unwrap();
     nix::unistd::mkfifo(
         &project.join("a.json.colibri-backup-20260102000000"),
         nix::sys::stat::Mode::S_IRWXU,
@@ -106,13 +119,22 @@ fn a_file_is_replaced_behind_its_link_with_its_mode_and_a_backup() {
     std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
     symlink(&real, &link).unwrap();
 
-    let change = OwnedFile::read(&link).unwrap().changed_to("{\"a\": 1}\n".to_owned());
-    assert!(change.diff().contains("\n-{}\n+{\"a\": 1}\n"), "{}", change.diff());
+    let change = OwnedFile::read(&link)
+        .unwrap()
+        .changed_to("{\"a\": 1}\n".to_owned());
+    assert!(
+        change.diff().contains("\n-{}\n+{\"a\": 1}\n"),
+        "{}",
+        change.diff()
+    );
     let kept = change.write().unwrap().unwrap();
     assert!(link.is_symlink());
     assert_eq!(std::fs::read_to_string(&real).unwrap(), "{\"a\": 1}\n");
     assert_eq!(std::fs::read_to_string(&kept).unwrap(), "{}\n");
-    assert_eq!(kept.parent(), Some(dotfiles.canonicalize().unwrap().as_path()));
+    assert_eq!(
+        kept.parent(),
+        Some(dotfiles.canonicalize().unwrap().as_path())
+    );
     let mode = |path: &Path| path.metadata().unwrap().mode() & 0o7777;
     assert_eq!((mode(&real), mode(&kept)), (0o640, 0o600));
     // A second one in the same second has a name of its own.
@@ -142,7 +164,10 @@ fn a_new_file_is_the_persons_alone() {
     assert!(!file.exists());
     assert_eq!(file.changed_to("{}".to_owned()).write().unwrap(), None);
     assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o600);
-    assert_eq!(path.parent().unwrap().metadata().unwrap().mode() & 0o7777, 0o700);
+    assert_eq!(
+        path.parent().unwrap().metadata().unwrap().mode() & 0o7777,
+        0o700
+    );
 }
 
 #[test]
@@ -171,7 +196,9 @@ fn a_file_that_another_program_changed_meanwhile_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.json");
     std::fs::write(&path, "{}").unwrap();
-    let change = OwnedFile::read(&path).unwrap().changed_to("{\"a\": 1}".to_owned());
+    let change = OwnedFile::read(&path)
+        .unwrap()
+        .changed_to("{\"a\": 1}".to_owned());
     std::fs::write(&path, "{\"theirs\": 1}").unwrap();
     let said = change.write().unwrap_err().to_string();
     assert!(said.contains("changed meanwhile"), "{said}");
@@ -185,7 +212,11 @@ fn the_last_five_backups_stay_whatever_the_clock_says() {
     let path = directory.path().join("a.json");
     std::fs::write(&path, "0").unwrap();
     // Of the future, as after the clock was set back; of others, and open to them; and what somebody else named alike.
-    let beside = |end: &str| directory.path().join(format!("a.json.colibri-backup-{end}"));
+    let beside = |end: &str| {
+        directory
+            .path()
+            .join(format!("a.json.colibri-backup-{end}"))
+    };
     for (end, text) in [
         ("29990101000000-9", "old"),
         ("20200101000000", "older"),
@@ -195,9 +226,13 @@ fn the_last_five_backups_stay_whatever_the_clock_says() {
         std::fs::set_permissions(beside(end), std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     for number in 1..=12 {
-        let change = OwnedFile::read(&path).unwrap().changed_to(number.to_string());
+        let change = OwnedFile::read(&path)
+            .unwrap()
+            .changed_to(number.to_string());
         change.write().unwrap();
-        let mode = beside("29990101000000-9").metadata().map(|about| about.mode() & 0o777);
+        let mode = beside("29990101000000-9")
+            .metadata()
+            .map(|about| about.mode() & 0o777);
         assert!(mode.is_err() || mode.unwrap() == 0o600);
     }
     let mut kept: Vec<String> = backups(directory.path())
@@ -233,7 +268,11 @@ fn what_a_process_left_that_ended_is_swept() {
         .write()
         .unwrap();
     assert!(!beside(ended_pid.to_string()).exists());
-    assert!(beside(parent.to_string()).exists() && beside("0".to_owned()).exists() && beside("-1".to_owned()).exists());
+    assert!(
+        beside(parent.to_string()).exists()
+            && beside("0".to_owned()).exists()
+            && beside("-1".to_owned()).exists()
+    );
 }
 
 #[test]

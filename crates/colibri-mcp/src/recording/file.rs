@@ -145,7 +145,10 @@ pub(super) struct Recording {
 
 impl Recording {
     /// The text of a recording, and its digest.
-    pub(super) fn write(head: &RecordingHead, pairs: &[RecordedPair]) -> serde_json::Result<(String, String)> {
+    pub(super) fn write(
+        head: &RecordingHead,
+        pairs: &[RecordedPair],
+    ) -> serde_json::Result<(String, String)> {
         let mut text = serde_json::to_string(head)? + "\n";
         for pair in pairs {
             text.push_str(&serde_json::to_string(pair)?);
@@ -164,7 +167,8 @@ impl Recording {
     /// Reads a recording, and checks that it is whole.
     pub(super) fn read(path: &Path) -> Result<Self, CommandError> {
         let mut text = String::new();
-        let opened = File::open(path).and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text));
+        let opened = File::open(path)
+            .and_then(|file| file.take(MAX_BYTES as u64 + 1).read_to_string(&mut text));
         opened.map_err(|source| CommandError::File {
             path: path.to_owned(),
             source,
@@ -175,16 +179,23 @@ impl Recording {
     fn parse(text: &str) -> Result<Self, RecordingError> {
         let body = text.strip_suffix('\n').ok_or(RecordingError::Cut)?;
         let at = body.rfind('\n').ok_or(RecordingError::Cut)? + 1;
-        let end: RecordingEnd = serde_json::from_str(&body[at..]).map_err(|_| RecordingError::Cut)?;
+        let end: RecordingEnd =
+            serde_json::from_str(&body[at..]).map_err(|_| RecordingError::Cut)?;
         let sha256 = hex(&Sha256::digest(&text[..at]));
         if end.sha256 != sha256 {
             return Err(RecordingError::Edited);
         }
         let mut lines = text[..at].lines();
         let head: RecordingHead = serde_json::from_str(lines.next().unwrap_or_default())?;
-        let pairs: Vec<RecordedPair> = lines.map(serde_json::from_str).collect::<serde_json::Result<_>>()?;
+        let pairs: Vec<RecordedPair> = lines
+            .map(serde_json::from_str)
+            .collect::<serde_json::Result<_>>()?;
         match head.format == FORMAT {
-            true if pairs.len() == end.pairs => Ok(Self { head, pairs, sha256 }),
+            true if pairs.len() == end.pairs => Ok(Self {
+                head,
+                pairs,
+                sha256,
+            }),
             true => Err(RecordingError::Edited),
             false => Err(RecordingError::Format),
         }
@@ -194,8 +205,17 @@ impl Recording {
 /// The tools of a list, by name, to compare definitions with.
 pub(super) fn tools_of(list: &RawValue) -> io::Result<Vec<(String, Value)>> {
     let list: Value = serde_json::from_str(list.get())?;
-    let tools = list.get("tools").and_then(Value::as_array).cloned().unwrap_or_default();
-    let name = |tool: &Value| tool.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let tools = list
+        .get("tools")
+        .and_then(Value::as_array)
+        .cloned()
+        .unwrap_or_default();
+    let name = |tool: &Value| {
+        tool.get("name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     Ok(tools.into_iter().map(|tool| (name(&tool), tool)).collect())
 }
 
@@ -208,7 +228,10 @@ pub(super) mod tests {
     }
 
     /// A recording of these pairs: requests, and results of theirs.
-    pub(in crate::recording) fn recording(version: &str, pairs: &[(&str, &[&str], &str)]) -> Recording {
+    pub(in crate::recording) fn recording(
+        version: &str,
+        pairs: &[(&str, &[&str], &str)],
+    ) -> Recording {
         let head = RecordingHead {
             format: FORMAT.to_owned(),
             server: "demo".to_owned(),

@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::file::{AnswerPart, FORMAT, MAX_BYTES, RecordedMessage, RecordedPair, Recording, RecordingHead, SEAL};
+use super::file::{
+    AnswerPart, FORMAT, MAX_BYTES, RecordedMessage, RecordedPair, Recording, RecordingHead, SEAL,
+};
 use super::verify::{TrailCalls, find_record};
 use crate::bridge;
 use crate::commands::context::CommandContext;
@@ -83,9 +85,11 @@ impl SessionLog {
             }
             (Side::Server, None, Some(id)) => {
                 let is_open = |pair: &&mut RecordedPair| {
-                    let request: Result<RecordedMessage<'_>, _> = serde_json::from_str(pair.request.get());
+                    let request: Result<RecordedMessage<'_>, _> =
+                        serde_json::from_str(pair.request.get());
                     pair.answer.is_none()
-                        && request.is_ok_and(|request| request.id.map(RawValue::get) == Some(id.get()))
+                        && request
+                            .is_ok_and(|request| request.id.map(RawValue::get) == Some(id.get()))
                 };
                 let opened = message.result.and_then(|result| {
                     let result: serde_json::Value = serde_json::from_str(result.get()).ok()?;
@@ -99,9 +103,11 @@ impl SessionLog {
             (Side::Server, Some(_), _) => {
                 let token = message.progress_token();
                 let belongs = |pair: &&mut RecordedPair| {
-                    let request: Result<RecordedMessage<'_>, _> = serde_json::from_str(pair.request.get());
+                    let request: Result<RecordedMessage<'_>, _> =
+                        serde_json::from_str(pair.request.get());
                     pair.answer.is_none()
-                        && (token.is_none() || request.is_ok_and(|request| request.progress_token() == token))
+                        && (token.is_none()
+                            || request.is_ok_and(|request| request.progress_token() == token))
                 };
                 // What belongs to no request that waits is not asked for, and replay would not know when to say it.
                 if let Some(pair) = self.pairs.iter_mut().find(belongs) {
@@ -116,7 +122,8 @@ impl SessionLog {
 /// The protocol version that a request of the modern era names.
 fn requested_version<'a>(message: &'a RecordedMessage<'_>) -> Option<&'a str> {
     let meta = message.params.get("_meta")?;
-    meta.get("io.modelcontextprotocol/protocolVersion")?.as_str()
+    meta.get("io.modelcontextprotocol/protocolVersion")?
+        .as_str()
 }
 
 /// A stream whose bytes are written down as they pass.
@@ -151,9 +158,16 @@ impl<S: Write> Write for Tee<S> {
 ///
 /// # Errors
 /// The daemon does not know the server, the file is there already or cannot be written, the session is too long.
-pub(crate) fn record(server: &str, file: &Path, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn record(
+    server: &str,
+    file: &Path,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     if file.exists() {
-        let what = format!("{} is there already: remove it, or name another file", file.display());
+        let what = format!(
+            "{} is there already: remove it, or name another file",
+            file.display()
+        );
         return Err(CommandError::Data(what));
     }
     if io::stdin().is_terminal() {
@@ -176,14 +190,23 @@ pub(crate) fn record(server: &str, file: &Path, context: &CommandContext) -> Res
         side,
         log: log.clone(),
     };
-    let input = tee(plain(io::stdin().as_fd().try_clone_to_owned())?, Side::Client);
-    let output = tee(plain(io::stdout().as_fd().try_clone_to_owned())?, Side::Server);
+    let input = tee(
+        plain(io::stdin().as_fd().try_clone_to_owned())?,
+        Side::Client,
+    );
+    let output = tee(
+        plain(io::stdout().as_fd().try_clone_to_owned())?,
+        Side::Server,
+    );
     let (ended, end) = std::sync::mpsc::channel();
     let (told, gone) = (ended.clone(), ended.clone());
     // Told to end, it writes what there is.
-    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |_| {
-        let _ = told.send(ExitCode::SUCCESS);
-    })?;
+    on_signals(
+        &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP],
+        move |_| {
+            let _ = told.send(ExitCode::SUCCESS);
+        },
+    )?;
     let place = context.place.clone();
     std::thread::spawn(move || {
         let gone = move || {
@@ -246,11 +269,16 @@ fn name_records(
 ) -> Result<(), CommandError> {
     let state_dir = context.state_dir(None)?;
     let Some(key) = records::verifier(&state_dir)? else {
-        return Err(CommandError::Data(format!("{} has no trail.pub", state_dir.display())));
+        return Err(CommandError::Data(format!(
+            "{} has no trail.pub",
+            state_dir.display()
+        )));
     };
     let since = utc(began).to_string();
     let mut calls = TrailCalls::default();
-    let read = calls.read(&directory(&state_dir), Some(since), |call| call.pid == Some(head.pid));
+    let read = calls.read(&directory(&state_dir), Some(since), |call| {
+        call.pid == Some(head.pid)
+    });
     read.map_err(records::at(&directory(&state_dir)))?;
     let mut named = std::collections::BTreeSet::new();
     for pair in pairs {
@@ -292,7 +320,10 @@ mod tests {
                 Client,
                 r#"{"id":1,"method":"initialize","params":{"protocolVersion":"x"}}"#,
             ),
-            (Server, r#"{"id":1,"result":{"protocolVersion":"2025-06-18"}}"#),
+            (
+                Server,
+                r#"{"id":1,"result":{"protocolVersion":"2025-06-18"}}"#,
+            ),
             (Client, r#"{"method":"notifications/initialized"}"#),
             (
                 Client,
@@ -310,25 +341,39 @@ mod tests {
                 Server,
                 r#"{"method":"notifications/progress","params":{"progressToken":8}}"#,
             ),
-            (Server, r#"{"id":9,"method":"sampling/createMessage","params":{}}"#),
+            (
+                Server,
+                r#"{"id":9,"method":"sampling/createMessage","params":{}}"#,
+            ),
             (Client, r#"{"id":9,"result":{}}"#),
             (Server, r#"{"id":1,"result":{"second":true}}"#),
             (Server, "garbage"),
             (Server, r#"{"id":"a","error":{"code":1}}"#),
             (Server, r#"{"method":"notifications/tools/list_changed"}"#),
-            (Client, r#"[{"id":2,"method":"ping"},{"id":3,"method":"ping"}]"#),
+            (
+                Client,
+                r#"[{"id":2,"method":"ping"},{"id":3,"method":"ping"}]"#,
+            ),
             (Server, r#"[{"id":3,"result":{}}]"#),
         ]);
         assert_eq!(log.version.as_deref(), Some("2025-06-18"));
         let pairs: Vec<_> = log
             .pairs
             .iter()
-            .map(|pair| (pair.before.len(), pair.answer.as_ref().map(|answer| answer.get())))
+            .map(|pair| {
+                (
+                    pair.before.len(),
+                    pair.answer.as_ref().map(|answer| answer.get()),
+                )
+            })
             .collect();
         assert_eq!(
             pairs,
             [
-                (0, Some(r#"{"id":1,"result":{"protocolVersion":"2025-06-18"}}"#)),
+                (
+                    0,
+                    Some(r#"{"id":1,"result":{"protocolVersion":"2025-06-18"}}"#)
+                ),
                 (1, Some(r#"{"id":"a","error":{"code":1}}"#)),
                 (1, Some(r#"{"id":1,"result":{"second":true}}"#)),
                 (0, None),

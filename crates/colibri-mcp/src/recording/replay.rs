@@ -75,7 +75,11 @@ impl Replay {
             },
         };
         Self {
-            keys: recording.pairs.iter().map(|pair| key(&pair.request)).collect(),
+            keys: recording
+                .pairs
+                .iter()
+                .map(|pair| key(&pair.request))
+                .collect(),
             used: vec![0; recording.pairs.len()],
             recording,
             strict,
@@ -91,8 +95,10 @@ impl Replay {
     /// The pair that answers a request: the first that did not yet, in the order in which they were asked; without
     /// `strict` the last one again, or one of the same tool with other arguments.
     fn find(&self, key: &ReplayKey) -> Option<usize> {
-        let same = |at: &usize| self.keys[*at].method == key.method && self.keys[*at].params == key.params;
-        let alike = |at: &usize| self.keys[*at].method == key.method && self.keys[*at].name() == key.name();
+        let same =
+            |at: &usize| self.keys[*at].method == key.method && self.keys[*at].params == key.params;
+        let alike =
+            |at: &usize| self.keys[*at].method == key.method && self.keys[*at].name() == key.name();
         let all = || 0..self.keys.len();
         let unused = |at: &usize| self.used[*at] == 0;
         let fresh = all().filter(same).find(unused);
@@ -128,7 +134,9 @@ impl Replay {
         match (method.as_str(), is_modern) {
             ("initialize", true) | ("server/discover", false) => {
                 let version = &self.recording.head.version;
-                let what = format!("this recording is of MCP {version}: replay it to a client of that era");
+                let what = format!(
+                    "this recording is of MCP {version}: replay it to a client of that era"
+                );
                 return vec![error(id, METHOD_NOT_FOUND, &what)];
             }
             _ => {}
@@ -145,12 +153,17 @@ impl Replay {
             "tools/list" if is_modern => vec![result(id, head.tools.get())],
             "tools/list" => {
                 let tools: Value = serde_json::from_str(head.tools.get()).unwrap_or_default();
-                vec![result(id, &json!({ "tools": tools.get("tools") }).to_string())]
+                vec![result(
+                    id,
+                    &json!({ "tools": tools.get("tools") }).to_string(),
+                )]
             }
             _ => {
                 let name = key.name().and_then(Value::as_str).unwrap_or_default();
                 let what = match self.strict {
-                    true => format!("not in the recording, or asked more often than then: {method} {name}"),
+                    true => format!(
+                        "not in the recording, or asked more often than then: {method} {name}"
+                    ),
                     false => format!("not in the recording: {method} {name}"),
                 };
                 vec![error(id, INVALID_PARAMS, what.trim_end())]
@@ -191,8 +204,14 @@ impl Replay {
         {
             let line = match (answer.result, answer.error) {
                 (Some(raw), _) => result(id, raw.get()),
-                (None, Some(raw)) => format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, raw.get()),
-                (None, None) => error(id, INVALID_PARAMS, "the recorded answer has neither result nor error"),
+                (None, Some(raw)) => {
+                    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{}}}"#, raw.get())
+                }
+                (None, None) => error(
+                    id,
+                    INVALID_PARAMS,
+                    "the recorded answer has neither result nor error",
+                ),
             };
             messages.push_back(line);
         }
@@ -254,12 +273,17 @@ mod tests {
     }
 
     fn call(id: u64, arguments: &str) -> String {
-        format!(r#"{{"id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#)
+        format!(
+            r#"{{"id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#
+        )
     }
 
     #[test]
     fn answers_come_in_their_order_and_as_they_were() {
-        let (one, two) = (r#"{"id":1,"result":{"x" : 1e400}}"#, r#"{"id":2,"error":{"code":5}}"#);
+        let (one, two) = (
+            r#"{"id":1,"result":{"x" : 1e400}}"#,
+            r#"{"id":2,"error":{"code":5}}"#,
+        );
         let pairs = [
             (&*call(1, r#"{"a":1,"b":2}"#), &[][..], one),
             (&*call(2, r#"{"b":2,"a":1}"#), &[], two),
@@ -267,7 +291,10 @@ mod tests {
         for strict in [false, true] {
             let mut replay = Replay::new(recording("2025-06-18", &pairs), strict);
             let first = says(&mut replay, &call(7, r#"{"b":2,"a":1}"#));
-            assert_eq!(first, [r#"{"jsonrpc":"2.0","id":7,"result":{"x" : 1e400}}"#]);
+            assert_eq!(
+                first,
+                [r#"{"jsonrpc":"2.0","id":7,"result":{"x" : 1e400}}"#]
+            );
             let second = says(&mut replay, &call(8, r#"{"a":1,"b":2}"#));
             assert_eq!(second, [r#"{"jsonrpc":"2.0","id":8,"error":{"code":5}}"#]);
             for (asked, known) in [(r#"{"a":1,"b":2}"#, true), ("{}", true)] {
@@ -295,13 +322,18 @@ mod tests {
             r#"{"method":"notifications/message","params":{"data":"x"}}"#,
         ];
         let mut replay = Replay::new(
-            recording("2025-06-18", &[(asked, &before, r#"{"id":"old","result":{}}"#)]),
+            recording(
+                "2025-06-18",
+                &[(asked, &before, r#"{"id":"old","result":{}}"#)],
+            ),
             true,
         );
         let line = r#"{"id":3,"method":"tools/call","params":{"name":"a","_meta":{"progressToken":"mine"}}}"#;
         let said = says(&mut replay, line);
         assert_eq!(said.len(), 2, "{said:?}");
-        assert!(said[0].contains(r#""progressToken":"mine""#) && said[1].contains(r#""id":"replay-1""#));
+        assert!(
+            said[0].contains(r#""progressToken":"mine""#) && said[1].contains(r#""id":"replay-1""#)
+        );
         assert!(says(&mut replay, r#"{"id":"other","result":{}}"#).is_empty());
         let rest = says(&mut replay, r#"{"id":"replay-1","result":{}}"#);
         assert_eq!(rest.len(), 2, "{rest:?}");
@@ -310,7 +342,10 @@ mod tests {
 
     #[test]
     fn a_client_of_the_other_era_is_told() {
-        for (version, refused) in [("2025-06-18", "server/discover"), ("2026-07-28", "initialize")] {
+        for (version, refused) in [
+            ("2025-06-18", "server/discover"),
+            ("2026-07-28", "initialize"),
+        ] {
             let mut replay = Replay::new(recording(version, &[]), false);
             let said = says(&mut replay, &format!(r#"{{"id":1,"method":"{refused}"}}"#)).join("");
             assert!(said.contains("-32601") && said.contains(version), "{said}");

@@ -53,7 +53,9 @@ pub(super) struct TrailCall {
 impl TrailCall {
     /// True if the answer that left had this digest.
     pub(super) fn has_output(&self, bytes: &[u8]) -> bool {
-        self.exit.as_ref().is_some_and(|(_, output)| output.is_of(bytes))
+        self.exit
+            .as_ref()
+            .is_some_and(|(_, output)| output.is_of(bytes))
     }
 
     /// True if this may be the call of a recorded request.
@@ -61,7 +63,9 @@ impl TrailCall {
         let Ok(request) = serde_json::from_str::<RecordedMessage<'_>>(pair.request.get()) else {
             return false;
         };
-        let named = ["name", "uri"].iter().find_map(|key| request.params.get(key)?.as_str());
+        let named = ["name", "uri"]
+            .iter()
+            .find_map(|key| request.params.get(key)?.as_str());
         request.method.as_deref() == Some(&self.method)
             && (self.name.is_none() || self.name.as_deref() == named)
             && self.args.is_of(arguments(pair).as_bytes())
@@ -143,7 +147,12 @@ fn contradiction(recording: &Recording, calls: &TrailCalls) -> Option<String> {
     let mut taken = BTreeSet::new();
     for (at, pair) in recording.pairs.iter().enumerate() {
         let Some(number) = pair.record else { continue };
-        let wrong = |what: &str| Some(format!("request {} of the recording: {what} record {number}", at + 1));
+        let wrong = |what: &str| {
+            Some(format!(
+                "request {} of the recording: {what} record {number}",
+                at + 1
+            ))
+        };
         let Some(call) = calls.0.get(&number) else {
             return wrong("the trail has no such call as");
         };
@@ -165,21 +174,30 @@ fn contradiction(recording: &Recording, calls: &TrailCalls) -> Option<String> {
 
 /// The tools whose definitions are others than when the recording was made. Of a server of which none were known then,
 /// none have changed.
-fn changed_tools(head: &RecordingHead, context: &CommandContext) -> Result<Vec<String>, CommandError> {
+fn changed_tools(
+    head: &RecordingHead,
+    context: &CommandContext,
+) -> Result<Vec<String>, CommandError> {
     let hello = Hello {
         read_only: true,
         only: Some(head.server.clone()),
     };
-    let now = DaemonConnection::open_as(&context.place, &hello)?.request("tools/list", &json!({}))?;
+    let now =
+        DaemonConnection::open_as(&context.place, &hello)?.request("tools/list", &json!({}))?;
     let (then, now) = (tools_of(&head.tools)?, tools_of(&now)?);
     if then.is_empty() {
         return Ok(Vec::new());
     }
     let only_in = |one: &[(String, serde_json::Value)], other: &[(String, serde_json::Value)]| {
         let missing = one.iter().filter(|tool| !other.contains(tool));
-        missing.map(|(name, _)| name.clone()).collect::<BTreeSet<_>>()
+        missing
+            .map(|(name, _)| name.clone())
+            .collect::<BTreeSet<_>>()
     };
-    Ok(only_in(&then, &now).union(&only_in(&now, &then)).cloned().collect())
+    Ok(only_in(&then, &now)
+        .union(&only_in(&now, &then))
+        .cloned()
+        .collect())
 }
 
 /// `record --verify FILE`: says whether a session happened as the recording says. With `proof` the proofs of its records
@@ -194,9 +212,16 @@ pub(crate) fn verify(
     out: &mut dyn Write,
 ) -> Result<(), CommandError> {
     let recording = Recording::read(file)?;
-    let refused = |what: String| Err(CommandError::Contradicted(format!("{}: {what}", file.display())));
+    let refused = |what: String| {
+        Err(CommandError::Contradicted(format!(
+            "{}: {what}",
+            file.display()
+        )))
+    };
     let Some(origin) = &recording.head.trail else {
-        return refused("it names no records: it was made where the trail could not be read".to_owned());
+        return refused(
+            "it names no records: it was made where the trail could not be read".to_owned(),
+        );
     };
     let state_dir = context.state_dir(None)?;
     let key = records::verifier(&state_dir)?;
@@ -223,7 +248,9 @@ pub(crate) fn verify(
         .iter()
         .find_map(|(number, call)| is_seal(call).then_some(*number))
     else {
-        return refused("no record of the trail seals it: it was edited after it was made".to_owned());
+        return refused(
+            "no record of the trail seals it: it was edited after it was made".to_owned(),
+        );
     };
     if let Some(what) = contradiction(&recording, &calls) {
         return refused(what);
@@ -236,7 +263,11 @@ pub(crate) fn verify(
             visible(&changed.join(", "))
         ));
     }
-    let named: Vec<u64> = recording.pairs.iter().filter_map(|pair| pair.record).collect();
+    let named: Vec<u64> = recording
+        .pairs
+        .iter()
+        .filter_map(|pair| pair.record)
+        .collect();
     writeln!(
         out,
         "{}: it happened so: {}, {} in the trail, sealed by record {seal}",
@@ -250,7 +281,11 @@ pub(crate) fn verify(
             .filter_map(|number| Some(calls.0.get(number)?.exit.as_ref()?.0));
         let numbers: BTreeSet<u64> = named.iter().copied().chain(exits).chain([seal]).collect();
         for number in numbers {
-            writeln!(out, "\n{}", prove(&dir, number, None)?.to_string().trim_end())?;
+            writeln!(
+                out,
+                "\n{}",
+                prove(&dir, number, None)?.to_string().trim_end()
+            )?;
         }
     }
     Ok(())

@@ -19,7 +19,9 @@ use super::{AnswerBody, prefix};
 use colibri_wire::Json;
 use colibri_wire::json::{JsonKind, string};
 
-pub use says::{Capabilities, FeatureSupport, Probe, ServerSays, Unusable, read_initialize_result, read_probe};
+pub use says::{
+    Capabilities, FeatureSupport, Probe, ServerSays, Unusable, read_initialize_result, read_probe,
+};
 pub use walk::{ListPage, ListWalk};
 
 /// `initialize` in the newest legacy version. It declares the kinds of input that the server may request.
@@ -49,7 +51,9 @@ pub fn discover(id: u64) -> Vec<u8> {
 
 /// The request for a page of a list. `cursor` is `nextCursor` of the page before, as the server wrote it.
 pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) -> Vec<u8> {
-    let cursor = cursor.map(|cursor| format!("\"cursor\":{cursor}")).unwrap_or_default();
+    let cursor = cursor
+        .map(|cursor| format!("\"cursor\":{cursor}"))
+        .unwrap_or_default();
     request(id, Method::list_of(feature).as_str(), server, &cursor)
 }
 
@@ -82,7 +86,12 @@ pub fn subscribe(id: u64, method: Method, uri: &str) -> Vec<u8> {
 /// `logging/setLevel`, for a legacy server.
 pub fn set_level(id: u64, level: Level) -> Vec<u8> {
     let level = format!("\"level\":\"{}\"", level.as_str());
-    request(id, Method::LoggingSetLevel.as_str(), Version::LATEST_LEGACY, &level)
+    request(
+        id,
+        Method::LoggingSetLevel.as_str(),
+        Version::LATEST_LEGACY,
+        &level,
+    )
 }
 
 /// `tasks/cancel` for a task of a modern server that no client can fetch.
@@ -105,7 +114,10 @@ pub fn listen_to_tasks(id: u64, tasks: Vec<String>) -> Vec<u8> {
 
 /// A request of the tasks extension. Each such request has to declare the extension.
 fn about_tasks(id: u64, method: &str, members: &str) -> Vec<u8> {
-    let declared = format!("{{\"extensions\":{{\"{}\":{{}}}}}}", super::tasks::EXTENSION);
+    let declared = format!(
+        "{{\"extensions\":{{\"{}\":{{}}}}}}",
+        super::tasks::EXTENSION
+    );
     let meta = meta_declaring(Version::LATEST, &declared);
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{members},\"_meta\":{{{meta}}}}}}}")
         .into_bytes()
@@ -142,7 +154,11 @@ fn request(id: u64, method: &str, server: Version, members: &str) -> Vec<u8> {
     } else {
         String::new()
     };
-    let comma = if meta.is_empty() || members.is_empty() { "" } else { "," };
+    let comma = if meta.is_empty() || members.is_empty() {
+        ""
+    } else {
+        ","
+    };
     let params = if meta.is_empty() && members.is_empty() {
         String::new()
     } else {
@@ -172,7 +188,10 @@ pub enum ServerNotification<'a> {
 }
 
 /// Reads a server's notification. `None` for one that is unknown, malformed, or about a token that no daemon issued.
-pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<ServerNotification<'a>> {
+pub fn read_notification<'a>(
+    method: &str,
+    params: Option<Json<'a>>,
+) -> Option<ServerNotification<'a>> {
     match method {
         "notifications/progress" => {
             let params = params.filter(|params| params.ambiguous(&["progressToken"]).is_none())?;
@@ -181,8 +200,12 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<S
             })
         }
         "notifications/tools/list_changed" => Some(ServerNotification::ListChanged(Feature::Tool)),
-        "notifications/prompts/list_changed" => Some(ServerNotification::ListChanged(Feature::Prompt)),
-        "notifications/resources/list_changed" => Some(ServerNotification::ListChanged(Feature::Resource)),
+        "notifications/prompts/list_changed" => {
+            Some(ServerNotification::ListChanged(Feature::Prompt))
+        }
+        "notifications/resources/list_changed" => {
+            Some(ServerNotification::ListChanged(Feature::Resource))
+        }
         "notifications/tasks" => {
             let params = params.filter(|params| params.ambiguous(&["_meta"]).is_none())?;
             let number = params.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
@@ -191,7 +214,9 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<S
         "notifications/resources/updated" => {
             let params = params.filter(|params| params.ambiguous(&["uri", "_meta"]).is_none())?;
             Some(ServerNotification::ResourceUpdated(
-                params.get("uri").filter(|uri| uri.kind() == JsonKind::String)?,
+                params
+                    .get("uri")
+                    .filter(|uri| uri.kind() == JsonKind::String)?,
             ))
         }
         "notifications/subscriptions/acknowledged" => {
@@ -200,7 +225,9 @@ pub fn read_notification<'a>(method: &str, params: Option<Json<'a>>) -> Option<S
         }
         "notifications/message" => {
             let params = params.filter(|params| params.ambiguous(&["level"]).is_none())?;
-            Some(ServerNotification::Message(Level::read(params.get("level")?)?))
+            Some(ServerNotification::Message(Level::read(
+                params.get("level")?,
+            )?))
         }
         _ => None,
     }
@@ -223,7 +250,9 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_the_daemon_itself_would_take() {
         let classified = |message: &[u8], session| {
-            let envelope::EnvelopeKind::Request { method, params, .. } = Envelope::parse(message).unwrap().kind else {
+            let envelope::EnvelopeKind::Request { method, params, .. } =
+                Envelope::parse(message).unwrap().kind
+            else {
                 panic!()
             };
             request::classify(
@@ -241,12 +270,18 @@ mod tests {
         );
         assert_eq!(classified(&discover(1), SessionPhase::Fresh), V2026_07_28);
         assert_eq!(
-            classified(&list(1, Feature::Tool, V2026_07_28, Some("\"c\"")), SessionPhase::Fresh),
+            classified(
+                &list(1, Feature::Tool, V2026_07_28, Some("\"c\"")),
+                SessionPhase::Fresh
+            ),
             V2026_07_28
         );
         for version in &Version::ALL[..4] {
             assert_eq!(
-                classified(&list(1, Feature::Tool, *version, None), SessionPhase::Legacy(*version)),
+                classified(
+                    &list(1, Feature::Tool, *version, None),
+                    SessionPhase::Legacy(*version)
+                ),
                 *version
             );
         }
@@ -257,21 +292,32 @@ mod tests {
         };
         let message = listen(1, &filter);
         assert_eq!(classified(&message, SessionPhase::Fresh), V2026_07_28);
-        let envelope::EnvelopeKind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::EnvelopeKind::Request { params, .. } =
+            Envelope::parse(&message).unwrap().kind
+        else {
             panic!()
         };
         assert_eq!(SubscriptionFilter::read(params).unwrap(), filter);
         let message = initialize(1, Askable::NOTHING);
-        let envelope::EnvelopeKind::Request { params, .. } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::EnvelopeKind::Request { params, .. } =
+            Envelope::parse(&message).unwrap().kind
+        else {
             panic!()
         };
-        assert_eq!(request::read_initialize(params).unwrap().version, V2025_11_25);
+        assert_eq!(
+            request::read_initialize(params).unwrap().version,
+            V2025_11_25
+        );
         let message = cancelled(7, "timed \"out\"");
-        let envelope::EnvelopeKind::Notification { method, params } = Envelope::parse(&message).unwrap().kind else {
+        let envelope::EnvelopeKind::Notification { method, params } =
+            Envelope::parse(&message).unwrap().kind
+        else {
             panic!()
         };
         let read = request::read_notification(&method.as_str().unwrap(), params);
-        assert!(matches!(read, Some(request::ClientNotification::Cancelled { request }) if request.text() == "7"));
+        assert!(
+            matches!(read, Some(request::ClientNotification::Cancelled { request }) if request.text() == "7")
+        );
     }
 
     #[test]
@@ -317,7 +363,10 @@ mod tests {
             ("sampling/createMessage", V2025_11_25),
             ("x\"\n", V2024_11_05),
         ] {
-            assert_eq!(value(&answer_server("1", method, version))["error"]["code"], -32601);
+            assert_eq!(
+                value(&answer_server("1", method, version))["error"]["code"],
+                -32601
+            );
         }
         assert!(answer_server("1", &"m".repeat(1 << 20), V2025_11_25).len() < 400);
     }
@@ -348,18 +397,30 @@ mod tests {
             ("notifications/resources/list_changed", Feature::Resource),
         ] {
             let changed = read_notification(method, None);
-            assert!(matches!(changed, Some(ServerNotification::ListChanged(found)) if found == feature));
+            assert!(
+                matches!(changed, Some(ServerNotification::ListChanged(found)) if found == feature)
+            );
         }
         let updated = read("notifications/resources/updated", r#"{"uri":"a\u0062"}"#);
-        assert!(matches!(updated, Some(ServerNotification::ResourceUpdated(uri)) if uri.is_string("ab")));
+        assert!(
+            matches!(updated, Some(ServerNotification::ResourceUpdated(uri)) if uri.is_string("ab"))
+        );
         let message = read("notifications/message", r#"{"level":"error","data":1e400}"#);
-        assert!(matches!(message, Some(ServerNotification::Message(level)) if level.as_str() == "error"));
+        assert!(
+            matches!(message, Some(ServerNotification::Message(level)) if level.as_str() == "error")
+        );
         for (method, params) in [
             ("notifications/resources/updated", r#"{"uri":7}"#),
-            ("notifications/resources/updated", r#"{"uri":"a","URI":"b"}"#),
+            (
+                "notifications/resources/updated",
+                r#"{"uri":"a","URI":"b"}"#,
+            ),
             ("notifications/message", "{}"),
             ("notifications/message", r#"{"level":"loud"}"#),
-            ("notifications/message", r#"{"level":"info","Level":"debug"}"#),
+            (
+                "notifications/message",
+                r#"{"level":"info","Level":"debug"}"#,
+            ),
             ("notifications/nonsense", "{}"),
         ] {
             assert!(read(method, params).is_none(), "{method} {params}");

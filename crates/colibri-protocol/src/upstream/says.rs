@@ -5,7 +5,9 @@ use std::borrow::Cow;
 use super::super::answer::META_SERVER_INFO;
 use super::super::extensions::CHANNEL_CAPABILITY;
 use super::super::feature::Feature;
-use super::super::rpc_error::{HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION};
+use super::super::rpc_error::{
+    HEADER_MISMATCH, MISSING_REQUIRED_CLIENT_CAPABILITY, UNSUPPORTED_PROTOCOL_VERSION,
+};
 use super::super::skills;
 use super::super::version::Version;
 use colibri_text::brief;
@@ -24,7 +26,9 @@ pub enum Unusable {
         what: String,
     },
     /// The server shares no version of MCP with the daemon.
-    #[error("{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them")]
+    #[error(
+        "{method}: the server speaks MCP {spoken}, and the daemon none of these: update one of them"
+    )]
     Version {
         /// The method of the answered request.
         method: &'static str,
@@ -68,9 +72,14 @@ pub struct FeatureSupport {
 impl Capabilities {
     /// Reads `capabilities`. A value that is no object declares nothing.
     pub fn read(capabilities: Option<Json<'_>>) -> Capabilities {
-        let declared = |name| capabilities.and_then(|all| all.get(name)).filter(Json::is_object);
-        let says =
-            |of: Option<Json<'_>>, key| of.and_then(|of| of.get(key)).and_then(|yes| yes.as_bool()) == Some(true);
+        let declared = |name| {
+            capabilities
+                .and_then(|all| all.get(name))
+                .filter(Json::is_object)
+        };
+        let says = |of: Option<Json<'_>>, key| {
+            of.and_then(|of| of.get(key)).and_then(|yes| yes.as_bool()) == Some(true)
+        };
         let listed = |name| FeatureSupport {
             offered: declared(name).is_some(),
             tells_changes: says(declared(name), "listChanged"),
@@ -144,7 +153,9 @@ impl<'a> ServerSays<'a> {
                 .and_then(|value| value.as_str());
             brief(&text.unwrap_or_default(), 80)
         };
-        format!("{} {}", field("name"), field("version")).trim().to_owned()
+        format!("{} {}", field("name"), field("version"))
+            .trim()
+            .to_owned()
     }
 }
 
@@ -154,7 +165,10 @@ impl<'a> ServerSays<'a> {
 /// A version that the daemon does not support, or an answer that is not one to `initialize`.
 pub fn read_initialize_result(result: Json<'_>) -> Result<ServerSays<'_>, Unusable> {
     const METHOD: &str = "initialize";
-    let Some(answered) = result.get("protocolVersion").and_then(|version| version.as_str()) else {
+    let Some(answered) = result
+        .get("protocolVersion")
+        .and_then(|version| version.as_str())
+    else {
         return Err(invalid(
             METHOD,
             "the result has no \"protocolVersion\" that is a string",
@@ -187,8 +201,14 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     const METHOD: &str = "server/discover";
     let (result, versions) = match outcome {
         Ok(result) => (Some(result), result.get("supportedVersions")),
-        Err(error) => match error.get("code").and_then(|code| code.text().parse::<i64>().ok()) {
-            Some(UNSUPPORTED_PROTOCOL_VERSION) => (None, error.get("data").and_then(|data| data.get("supported"))),
+        Err(error) => match error
+            .get("code")
+            .and_then(|code| code.text().parse::<i64>().ok())
+        {
+            Some(UNSUPPORTED_PROTOCOL_VERSION) => (
+                None,
+                error.get("data").and_then(|data| data.get("supported")),
+            ),
             Some(code @ (HEADER_MISMATCH | MISSING_REQUIRED_CLIENT_CAPABILITY)) => {
                 return Err(invalid(
                     METHOD,
@@ -203,7 +223,11 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     };
     let mut spoken = String::new();
     let mut best: Option<Version> = None;
-    for version in versions.elements().take(100).filter_map(|version| version.as_str()) {
+    for version in versions
+        .elements()
+        .take(100)
+        .filter_map(|version| version.as_str())
+    {
         best = best.max(Version::parse(&version));
         if spoken.len() < 100 {
             spoken.push_str(if spoken.is_empty() { "" } else { ", " });
@@ -212,7 +236,9 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
     }
     match (best, result) {
         (Some(version), Some(result)) if version.is_modern() => {
-            let info = result.get("_meta").and_then(|meta| meta.get(META_SERVER_INFO));
+            let info = result
+                .get("_meta")
+                .and_then(|meta| meta.get(META_SERVER_INFO));
             // Drafts before 2026-07-28 had it as a member of the result.
             Ok(Probe::Modern(ServerSays::read(
                 version,
@@ -220,12 +246,19 @@ pub fn read_probe<'a>(outcome: Result<Json<'a>, Json<'a>>) -> Result<Probe<'a>, 
                 info.or(result.get("serverInfo")),
             )))
         }
-        (Some(version), None) if version.is_modern() => {
-            Err(invalid(METHOD, &format!("refused {version} and names it as supported")))
-        }
+        (Some(version), None) if version.is_modern() => Err(invalid(
+            METHOD,
+            &format!("refused {version} and names it as supported"),
+        )),
         (Some(_), _) => Ok(Probe::Legacy),
-        (None, _) if spoken.is_empty() => Err(invalid(METHOD, "the server names no version that it speaks")),
-        (None, _) => Err(Unusable::Version { method: METHOD, spoken }),
+        (None, _) if spoken.is_empty() => Err(invalid(
+            METHOD,
+            "the server names no version that it speaks",
+        )),
+        (None, _) => Err(Unusable::Version {
+            method: METHOD,
+            spoken,
+        }),
     }
 }
 
@@ -248,7 +281,11 @@ mod tests {
             "serverInfo":{"name":"n\u001b[31m","version":"1"},"instructions":"Use \u0069t."}"#;
         let says = read_initialize_result(json(text)).unwrap();
         assert_eq!(
-            (says.version, says.can.tools.offered, says.can.tools.tells_changes),
+            (
+                says.version,
+                says.can.tools.offered,
+                says.can.tools.tells_changes
+            ),
             (V2025_03_26, true, true)
         );
         assert_eq!(says.instructions.as_deref(), Some("Use it."));
@@ -278,7 +315,11 @@ mod tests {
         ] {
             let says = read_initialize_result(json(text)).unwrap();
             assert_eq!(
-                (says.can.tools.offered, says.can.tools.tells_changes, says.instructions),
+                (
+                    says.can.tools.offered,
+                    says.can.tools.tells_changes,
+                    says.instructions
+                ),
                 (tools, false, None),
                 "{text}"
             );
@@ -291,7 +332,10 @@ mod tests {
             r#"{"protocolVersion":"\ud800"}"#,
         ] {
             assert!(
-                matches!(read_initialize_result(json(text)), Err(Unusable::Invalid { .. })),
+                matches!(
+                    read_initialize_result(json(text)),
+                    Err(Unusable::Invalid { .. })
+                ),
                 "{text}"
             );
         }
@@ -300,12 +344,21 @@ mod tests {
             r#"{"protocolVersion":"1.0\u0007"}"#,
         ] {
             assert!(
-                matches!(read_initialize_result(json(text)), Err(Unusable::Version { .. })),
+                matches!(
+                    read_initialize_result(json(text)),
+                    Err(Unusable::Version { .. })
+                ),
                 "{text}"
             );
         }
         let long = format!(r#"{{"protocolVersion":"{}"}}"#, "9".repeat(1 << 20));
-        assert!(read_initialize_result(json(&long)).unwrap_err().to_string().len() < 200);
+        assert!(
+            read_initialize_result(json(&long))
+                .unwrap_err()
+                .to_string()
+                .len()
+                < 200
+        );
     }
 
     #[test]
@@ -326,7 +379,10 @@ mod tests {
             r#"{"supportedVersions":["2025-11-25"]}"#,
             r#"{"supportedVersions":{"0":"2026-07-28"}}"#,
         ] {
-            assert!(matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)), "{result}");
+            assert!(
+                matches!(read_probe(Ok(json(result))), Ok(Probe::Legacy)),
+                "{result}"
+            );
         }
         for error in [
             r#"{"code":-32601,"message":"no"}"#,
@@ -337,12 +393,21 @@ mod tests {
             r#"{"code":-32022,"message":"a legacy server's own meaning"}"#,
             r#"{"code":-32022,"data":{"supported":["2025-11-25"],"requested":"2026-07-28"}}"#,
         ] {
-            assert!(matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)), "{error}");
+            assert!(
+                matches!(read_probe(Err(json(error))), Ok(Probe::Legacy)),
+                "{error}"
+            );
         }
         for (error, is_version) in [
-            (r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#, true),
+            (
+                r#"{"code":-32022,"data":{"supported":["2099-01-01"]}}"#,
+                true,
+            ),
             (r#"{"code":-32022,"data":{"supported":[1,null,{}]}}"#, false),
-            (r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#, false),
+            (
+                r#"{"code":-32022,"data":{"supported":["2026-07-28"]}}"#,
+                false,
+            ),
             (r#"{"code":-32021}"#, false),
         ] {
             let unusable = read_probe(Err(json(error))).unwrap_err();
@@ -352,13 +417,23 @@ mod tests {
                 "{error}: {unusable}"
             );
         }
-        let only_unknown = read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
+        let only_unknown =
+            read_probe(Ok(json(r#"{"supportedVersions":["2099-01-01","\u0000"]}"#))).unwrap_err();
         assert!(
             only_unknown.to_string().contains("2099-01-01, \\u{0}"),
             "{only_unknown}"
         );
-        let endless = format!(r#"{{"supportedVersions":[{}"x"]}}"#, "\"2099-01-01\",".repeat(100_000));
-        assert!(read_probe(Ok(json(&endless))).unwrap_err().to_string().len() < 300);
+        let endless = format!(
+            r#"{{"supportedVersions":[{}"x"]}}"#,
+            "\"2099-01-01\",".repeat(100_000)
+        );
+        assert!(
+            read_probe(Ok(json(&endless)))
+                .unwrap_err()
+                .to_string()
+                .len()
+                < 300
+        );
     }
 
     #[test]
@@ -374,7 +449,11 @@ mod tests {
             (Feature::Template, true, false),
         ] {
             let listed = all.of(feature);
-            assert_eq!((listed.offered, listed.tells_changes), (offered, tells), "{feature:?}");
+            assert_eq!(
+                (listed.offered, listed.tells_changes),
+                (offered, tells),
+                "{feature:?}"
+            );
         }
         assert!(all.subscribe && all.completions && all.logging);
         for none in [

@@ -130,14 +130,20 @@ impl ListWalk {
     /// # Errors
     /// The result has no list of the feature at all.
     pub fn read<'a>(&mut self, result: Json<'a>) -> Result<ListPage<'a>, Unusable> {
-        let (method, member) = (Method::list_of(self.feature).as_str(), self.feature.member());
+        let (method, member) = (
+            Method::list_of(self.feature).as_str(),
+            self.feature.member(),
+        );
         if let Some(key) = result.ambiguous(&[member, "nextCursor"]) {
             return Err(invalid(
                 method,
                 &format!("two members of the result can be read as \"{key}\""),
             ));
         }
-        let Some(list) = result.get(member).filter(|list| list.kind() == JsonKind::Array) else {
+        let Some(list) = result
+            .get(member)
+            .filter(|list| list.kind() == JsonKind::Array)
+        else {
             return Err(invalid(
                 method,
                 &format!("the result has no \"{member}\" that is an array"),
@@ -192,14 +198,19 @@ impl ListWalk {
         };
         let shown = || brief(&name, 80);
         if let Some((member, kind)) = self.feature.required()
-            && definition.get(member).is_none_or(|value| value.kind() != kind)
+            && definition
+                .get(member)
+                .is_none_or(|value| value.kind() != kind)
         {
             let wanted = if kind == JsonKind::Object {
                 "an object"
             } else {
                 "a string"
             };
-            return Err(format!("{}: it has no \"{member}\" that is {wanted}", shown()));
+            return Err(format!(
+                "{}: it has no \"{member}\" that is {wanted}",
+                shown()
+            ));
         }
         if self.feature == Feature::Skill {
             skills::check_entry(&name, definition).map_err(|why| format!("{}: {why}", shown()))?;
@@ -218,7 +229,10 @@ impl ListWalk {
             ));
         }
         if self.names.len() >= ENTRIES_LIMIT {
-            return Err(format!("{}: the server has more than {ENTRIES_LIMIT} of them", shown()));
+            return Err(format!(
+                "{}: the server has more than {ENTRIES_LIMIT} of them",
+                shown()
+            ));
         }
         if !self.names.insert(name.clone().into_owned()) {
             return Err(format!("{}: another {noun} has that {identifier}", shown()));
@@ -253,7 +267,10 @@ mod tests {
         let text = r#"{"tools":[{"name":"a","inputSchema":{"type":"object"},"x":1e400},{"n\u0061me":"\u0062","inputSchema":{}}],"nextCursor":"\u0063","ttlMs":1500.7,"cacheScope":"public"}"#;
         let page = tools().read(json(text)).unwrap();
         assert_eq!(
-            page.entries.iter().map(|tool| tool.name.as_ref()).collect::<Vec<_>>(),
+            page.entries
+                .iter()
+                .map(|tool| tool.name.as_ref())
+                .collect::<Vec<_>>(),
             ["a", "b"]
         );
         assert_eq!(
@@ -284,12 +301,17 @@ mod tests {
             r#"{"name":"x","inputSchema":true}"#,
             good,
         ] {
-            let text = format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
+            let text =
+                format!(r#"{{"tools":[{good},{bad},{{"name":"last","inputSchema":{{}}}}]}}"#);
             let page = tools().read(json(&text)).unwrap();
             let names: Vec<_> = page.entries.iter().map(|tool| tool.name.as_ref()).collect();
             assert_eq!(names, ["good", "last"], "{bad}");
             assert_eq!((page.left_out, page.reasons.len()), (1, 1), "{bad}");
-            assert!(page.reasons[0].starts_with("tool 1 of page 1: "), "{}", page.reasons[0]);
+            assert!(
+                page.reasons[0].starts_with("tool 1 of page 1: "),
+                "{}",
+                page.reasons[0]
+            );
         }
     }
 
@@ -357,7 +379,10 @@ mod tests {
             let tools: Vec<String> = (0..10)
                 .map(|n| tool(&format!("{number}.{n}"), DEFINITION_LIMIT - 100))
                 .collect();
-            let text = format!(r#"{{"tools":[{}],"nextCursor":"{number}"}}"#, tools.join(","));
+            let text = format!(
+                r#"{{"tools":[{}],"nextCursor":"{number}"}}"#,
+                tools.join(",")
+            );
             let page = walk.read(json(&text)).unwrap();
             taken += page
                 .entries
@@ -368,7 +393,10 @@ mod tests {
                 break;
             }
         }
-        assert!((LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken), "{taken}");
+        assert!(
+            (LIST_LIMIT - DEFINITION_LIMIT..=LIST_LIMIT).contains(&taken),
+            "{taken}"
+        );
     }
 
     #[test]
@@ -389,7 +417,10 @@ mod tests {
         ] {
             assert_eq!(next(last), None, "{last}");
         }
-        let long = format!(r#"{{"tools":[],"nextCursor":"{}"}}"#, "c".repeat(CURSOR_LIMIT));
+        let long = format!(
+            r#"{{"tools":[],"nextCursor":"{}"}}"#,
+            "c".repeat(CURSOR_LIMIT)
+        );
         assert_eq!(tools().read(json(&long)).unwrap().next_cursor, None);
     }
 
@@ -416,7 +447,10 @@ mod tests {
             (
                 Feature::Prompt,
                 r#"{"name":"a"}"#,
-                &[r#"{"title":"a"}"#, r#"{"name":"b","arguments":[],"Arguments":[]}"#][..],
+                &[
+                    r#"{"title":"a"}"#,
+                    r#"{"name":"b","arguments":[],"Arguments":[]}"#,
+                ][..],
             ),
             (
                 Feature::Resource,

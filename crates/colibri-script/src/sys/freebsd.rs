@@ -40,7 +40,14 @@ pub mod parts {
         checked(done, "setpriority")?;
         let mut disable: libc::c_int = libc::PROC_TRACE_CTL_DISABLE_EXEC;
         // SAFETY: the call reads one int, which lives until it returns.
-        let done = unsafe { libc::procctl(libc::P_PID, 0, libc::PROC_TRACE_CTL, (&raw mut disable).cast()) };
+        let done = unsafe {
+            libc::procctl(
+                libc::P_PID,
+                0,
+                libc::PROC_TRACE_CTL,
+                (&raw mut disable).cast(),
+            )
+        };
         checked(done, "PROC_TRACE_CTL")
     }
 

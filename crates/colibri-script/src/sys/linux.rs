@@ -22,9 +22,12 @@ pub(crate) fn restrict() -> anyhow::Result<()> {
 pub mod parts {
     use super::*;
     use landlock::{
-        ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset, RulesetAttr as _, Scope,
+        ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _, Ruleset,
+        RulesetAttr as _, Scope,
     };
-    use seccompiler::{SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule};
+    use seccompiler::{
+        SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    };
 
     /// The newest Landlock whose rights are all taken away.
     const NEWEST: ABI = ABI::V6;
@@ -38,7 +41,8 @@ pub mod parts {
         let failed = unsafe {
             // A daemon further back keeps its processes there: nobody but root moves forward again.
             let place = libc::getpriority(libc::PRIO_PROCESS, 0).max(10);
-            libc::setpriority(libc::PRIO_PROCESS, 0, place) != 0 || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) != 0
+            libc::setpriority(libc::PRIO_PROCESS, 0, place) != 0
+                || libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) != 0
         };
         match failed {
             true => Err(std::io::Error::last_os_error()).context("setpriority or PR_SET_DUMPABLE"),
@@ -79,10 +83,16 @@ pub mod parts {
     /// # Errors
     /// The kernel has no seccomp(2) filters.
     pub fn filter_calls() -> anyhow::Result<()> {
-        let number =
-            |argument: u8, is: u64| SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, is);
+        let number = |argument: u8, is: u64| {
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, is)
+        };
         let no_bits = |argument: u8, bits: u64| {
-            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), 0)
+            SeccompCondition::new(
+                argument,
+                SeccompCmpArgLen::Dword,
+                SeccompCmpOp::MaskedEq(bits),
+                0,
+            )
         };
         let rule = |conditions: Vec<_>| anyhow::Ok(vec![SeccompRule::new(conditions)?]);
         let executable = libc::PROT_EXEC as u64;
@@ -90,11 +100,19 @@ pub mod parts {
             (libc::MAP_ANONYMOUS | libc::MAP_TYPE) as u64,
             (libc::MAP_ANONYMOUS | libc::MAP_PRIVATE) as u64,
         );
-        let own_memory = SeccompCondition::new(3, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(kind), private);
+        let own_memory = SeccompCondition::new(
+            3,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::MaskedEq(kind),
+            private,
+        );
         let rules: BTreeMap<i64, Vec<SeccompRule>> = [
             (libc::SYS_read, rule(vec![number(0, 0)?])?),
             (libc::SYS_write, rule(vec![number(0, 1)?])?),
-            (libc::SYS_mmap, rule(vec![no_bits(2, executable)?, own_memory?])?),
+            (
+                libc::SYS_mmap,
+                rule(vec![no_bits(2, executable)?, own_memory?])?,
+            ),
             (libc::SYS_munmap, Vec::new()),
             (libc::SYS_mremap, Vec::new()),
             (libc::SYS_madvise, Vec::new()),

@@ -11,11 +11,20 @@ fn a_trail_is_written_sealed_and_taken_up_again() {
     let (trail, memory) = open(dir.path(), small());
     let none: [TrailRecord<'_>; 0] = [];
     assert_eq!(trail.append(none).unwrap().first, 0);
-    assert_eq!(trail.append([enter(0, 1, "a"), enter(0, 1, "b")]).unwrap().first, 1);
+    assert_eq!(
+        trail
+            .append([enter(0, 1, "a"), enter(0, 1, "b")])
+            .unwrap()
+            .first,
+        1
+    );
     assert_eq!(trail.append([exit(1, 1, "a", true, 3)]).unwrap().first, 3);
     calls(&trail, 50);
     trail.close().unwrap();
-    assert!(matches!(trail.append([enter(0, 1, "a")]), Err(TrailError::Closed)));
+    assert!(matches!(
+        trail.append([enter(0, 1, "a")]),
+        Err(TrailError::Closed)
+    ));
     let first = sound(dir.path(), &memory.heads());
     assert_eq!(first.records, first.promised_records);
     assert!(
@@ -53,7 +62,11 @@ fn days_end_segments() {
         .collect();
     assert_eq!(
         names,
-        ["0000000001-20261121", "0000000002-20261122", "0000000003-20261124"]
+        [
+            "0000000001-20261121",
+            "0000000002-20261122",
+            "0000000003-20261124"
+        ]
     );
     sound(dir.path(), &memory.heads());
 }
@@ -217,7 +230,10 @@ fn status_waits_for_no_write() {
         });
         wait.recv().unwrap();
         let status = trail.status();
-        assert_eq!((status.records, status.segment), (before.records, before.segment));
+        assert_eq!(
+            (status.records, status.segment),
+            (before.records, before.segment)
+        );
         sender.send(()).unwrap();
     });
     assert_eq!(trail.status().records, before.records + 1);

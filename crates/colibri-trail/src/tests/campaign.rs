@@ -53,8 +53,14 @@ impl Copy {
     fn read(state_dir: &Path) -> Self {
         let segments = segments(state_dir).into_iter().map(|path| {
             let bytes = fs::read(&path).unwrap();
-            let lines = bytes.split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
-            (path.file_name().unwrap().to_str().unwrap().to_owned(), lines)
+            let lines = bytes
+                .split_inclusive(|b| *b == b'\n')
+                .map(<[u8]>::to_vec)
+                .collect();
+            (
+                path.file_name().unwrap().to_str().unwrap().to_owned(),
+                lines,
+            )
         });
         Self {
             segments: segments.collect(),
@@ -91,7 +97,10 @@ impl Copy {
 
     /// The records as they stand, whatever segment they are in.
     fn records(&self) -> Vec<Vec<u8>> {
-        self.segments.iter().flat_map(|(_, lines)| lines.clone()).collect()
+        self.segments
+            .iter()
+            .flat_map(|(_, lines)| lines.clone())
+            .collect()
     }
 
     /// The work of an attacker who has the files, this program and even the key: numbers, hashes, trees and checkpoints
@@ -104,20 +113,31 @@ impl Copy {
                 let Some(parsed) = line.strip_suffix(b"\n").and_then(SegmentLine::parse) else {
                     continue;
                 };
-                let Ok(mut rec) = serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(parsed.rec)
-                else {
+                let Ok(mut rec) = serde_json::from_slice::<
+                    serde_json::Map<String, serde_json::Value>,
+                >(parsed.rec) else {
                     continue;
                 };
                 let n = state.records();
-                let text = |hash: &[u8]| serde_json::Value::String(String::from_utf8(hash.to_vec()).unwrap());
+                let text = |hash: &[u8]| {
+                    serde_json::Value::String(String::from_utf8(hash.to_vec()).unwrap())
+                };
                 if StateRecord::parse(&parsed).is_some() {
-                    let peaks = state.tree.peaks().iter().map(|peak| text(&to_hex(peak))).collect();
+                    let peaks = state
+                        .tree
+                        .peaks()
+                        .iter()
+                        .map(|peak| text(&to_hex(peak)))
+                        .collect();
                     rec.insert("tree_size".into(), n.into());
                     rec.insert("root".into(), text(&to_hex(&state.tree.root())));
                     rec.insert("head".into(), text(&state.head));
                     rec.insert("peaks".into(), serde_json::Value::Array(peaks));
                     if rec.contains_key("checkpoint") {
-                        rec.insert("checkpoint".into(), signer.checkpoint(n, &state.tree.root()).into());
+                        rec.insert(
+                            "checkpoint".into(),
+                            signer.checkpoint(n, &state.tree.root()).into(),
+                        );
                     }
                     if let (0, Some(previous)) = (at, &previous) {
                         rec.insert("previous".into(), previous.clone().into());
@@ -307,7 +327,8 @@ fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
     for round in 0..rounds {
         let state_dir = dir.path().join(format!("{round}"));
         let mut copy = whole.clone();
-        copy.segments.truncate(1 + random.below(whole.segments.len()));
+        copy.segments
+            .truncate(1 + random.below(whole.segments.len()));
         copy.write(&state_dir);
         let last = segments(&state_dir).pop().unwrap();
         let cut = random.next() % (fs::metadata(&last).unwrap().len() + 1);
@@ -322,7 +343,13 @@ fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
             records.iter().filter(|line| line.ends_with(b"\n")).count() as u64
         };
         let before = count(&state_dir);
-        let report = verify(&directory(&state_dir), Extent::Whole, None, &WitnessedHeads::default()).unwrap();
+        let report = verify(
+            &directory(&state_dir),
+            Extent::Whole,
+            None,
+            &WitnessedHeads::default(),
+        )
+        .unwrap();
         assert!(report.is_sound(), "cut at {cut}: {report:#?}");
         assert_eq!(report.records, before);
         for _ in 0..2 {
@@ -331,7 +358,8 @@ fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
             trail.close().unwrap();
             let verifier = trail.verifier().clone();
             // The seals before the cut were signed by another installation's key.
-            let report = verify(&directory(&state_dir), Extent::Whole, None, &memory.heads()).unwrap();
+            let report =
+                verify(&directory(&state_dir), Extent::Whole, None, &memory.heads()).unwrap();
             assert!(report.is_sound(), "cut at {cut}: {report:#?}");
             assert!(report.promised_records > before, "{report:#?}");
             assert_eq!(report.records, report.promised_records);

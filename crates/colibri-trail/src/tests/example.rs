@@ -11,7 +11,10 @@ use crate::signed_note::Signer;
 use crate::state::{Torn, TrailState, push_opening, push_seal};
 
 fn directory() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trail-example"))
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/trail-example"
+    ))
 }
 
 /// A trail with fixed times and a fixed key: its files, and the lines of its log.
@@ -25,7 +28,10 @@ struct Example {
 impl Example {
     fn push(&mut self, rec: impl FnOnce(&mut Vec<u8>, &TrailState, &Signer)) {
         let Self {
-            signer, state, files, ..
+            signer,
+            state,
+            files,
+            ..
         } = self;
         let out = &mut files.last_mut().unwrap().1;
         let leaf = push_line(out, &mut state.head.clone(), |out| rec(out, state, signer));
@@ -49,7 +55,12 @@ impl Example {
 
     fn head(&self) -> TrailHead {
         let hash = merkle::from_hex(&self.state.head).unwrap();
-        TrailHead::sign(&self.signer, self.state.records(), hash, self.state.tree.root())
+        TrailHead::sign(
+            &self.signer,
+            self.state.records(),
+            hash,
+            self.state.tree.root(),
+        )
     }
 }
 
@@ -111,13 +122,21 @@ fn the_example_in_the_manual_is_what_is_written() {
 #[test]
 fn the_example_verifies_and_proves() {
     let dir = directory();
-    let key: Verifier = fs::read_to_string(dir.join("trail.pub")).unwrap().parse().unwrap();
+    let key: Verifier = fs::read_to_string(dir.join("trail.pub"))
+        .unwrap()
+        .parse()
+        .unwrap();
     let log = fs::read(dir.join("auth.log")).unwrap();
     let mut heads = WitnessedHeads::read(&log[..], Some(&key)).unwrap();
-    heads.read_note(&dir.join("trail.head"), Some(&key)).unwrap();
+    heads
+        .read_note(&dir.join("trail.head"), Some(&key))
+        .unwrap();
     let report = verify(&dir, Extent::Whole, Some(&key), &heads).unwrap();
     assert!(report.is_sound() && report.notes.is_empty(), "{report:#?}");
-    assert_eq!((report.records, report.checkpoints, report.promised_records), (9, 2, 9));
+    assert_eq!(
+        (report.records, report.checkpoints, report.promised_records),
+        (9, 2, 9)
+    );
     assert_eq!(report.vouched_by.len(), 2);
     let proof = prove(&dir, 2, None).unwrap();
     let text = proof.to_string();
@@ -132,6 +151,9 @@ fn the_example_verifies_and_proves() {
         report.root.as_ref().unwrap(),
         &colibri_text::hex(&proof.tree().unwrap().1),
     ] {
-        assert!(manual.contains(&value[..16]), "{value} is not in docs/trail.md");
+        assert!(
+            manual.contains(&value[..16]),
+            "{value} is not in docs/trail.md"
+        );
     }
 }

@@ -60,7 +60,10 @@ impl Hosts {
 
     /// The host requests, if there is something to sign.
     fn request(&mut self, host: &'static str, witness: &'static str) {
-        let known = self.answers.get(&(host, witness)).filter(|note| !note.is_empty());
+        let known = self
+            .answers
+            .get(&(host, witness))
+            .filter(|note| !note.is_empty());
         let known = known.map(|note| {
             let key = text(&self.witness(witness).join("witness.pub"));
             store_cosignature(&self.state(host), (witness, &key), note).unwrap()
@@ -71,7 +74,11 @@ impl Hosts {
     }
 
     /// The witness answers what is there.
-    fn answer(&mut self, host: &'static str, witness: &'static str) -> Result<(), HostWitnessError> {
+    fn answer(
+        &mut self,
+        host: &'static str,
+        witness: &'static str,
+    ) -> Result<(), HostWitnessError> {
         let Some(request) = self.requests.get(&(host, witness)) else {
             return Ok(());
         };
@@ -92,7 +99,10 @@ impl Hosts {
 fn hosts_sign_each_others_trails_as_these_grow() {
     let mut hosts = Hosts::new();
     for _ in 0..3 {
-        for (host, witness) in NAMES.into_iter().flat_map(|host| NAMES.map(|witness| (host, witness))) {
+        for (host, witness) in NAMES
+            .into_iter()
+            .flat_map(|host| NAMES.map(|witness| (host, witness)))
+        {
             if host != witness {
                 hosts.request(host, witness);
                 hosts.answer(host, witness).unwrap();
@@ -103,8 +113,14 @@ fn hosts_sign_each_others_trails_as_these_grow() {
         }
     }
     let seen = witnessed_hosts(&hosts.witness("one")).unwrap();
-    assert_eq!(seen.iter().map(|seen| &seen.host).collect::<Vec<_>>(), ["three", "two"]);
-    assert!(seen.iter().all(|seen| seen.rewritten.is_none() && seen.time > 0));
+    assert_eq!(
+        seen.iter().map(|seen| &seen.host).collect::<Vec<_>>(),
+        ["three", "two"]
+    );
+    assert!(
+        seen.iter()
+            .all(|seen| seen.rewritten.is_none() && seen.time > 0)
+    );
     // What the others signed stands with the host itself, and vouches for its trail.
     let state = hosts.state("two");
     let log: Verifier = text(&verifier_path(&state)).parse().unwrap();
@@ -180,7 +196,9 @@ fn a_board_that_changes_replays_or_makes_up_rows_gets_nothing_signed_and_nobody_
     let second = hosts.requests[&("one", "two")].clone();
     let before = hosts.seen("two", "one");
     // Changed in any place: not the host's any more.
-    for at in (0..second.len() - 1).filter(|at| second.is_char_boundary(*at) && second.is_char_boundary(at + 1)) {
+    for at in (0..second.len() - 1)
+        .filter(|at| second.is_char_boundary(*at) && second.is_char_boundary(at + 1))
+    {
         let mut bytes = second.clone().into_bytes();
         bytes[at] ^= 1;
         let changed = String::from_utf8(bytes).unwrap();
@@ -211,10 +229,16 @@ fn a_board_that_changes_replays_or_makes_up_rows_gets_nothing_signed_and_nobody_
     let key = text(&verifier_path(&hosts.state("three")));
     let dir = hosts.witness("two");
     let other = answer_request(&dir, ("one", &key), &foreign, time(0));
-    assert!(matches!(other, Err(HostWitnessError::OtherKey { .. })), "{other:?}");
+    assert!(
+        matches!(other, Err(HostWitnessError::OtherKey { .. })),
+        "{other:?}"
+    );
     for name in ["", "../x", ".x", "a/b", "a\n", &"x".repeat(65)] {
         let refused = answer_request(&dir, (name, &key), &foreign, time(0));
-        assert!(matches!(refused, Err(HostWitnessError::Name(_))), "{refused:?}");
+        assert!(
+            matches!(refused, Err(HostWitnessError::Name(_))),
+            "{refused:?}"
+        );
     }
     assert_eq!(
         hosts.seen("two", "one"),
@@ -237,10 +261,16 @@ fn a_board_that_changes_replays_or_makes_up_rows_gets_nothing_signed_and_nobody_
     let (state, key) = (hosts.state("one"), text(&dir.join("witness.pub")));
     store_cosignature(&state, ("two", &key), &newest).unwrap();
     store_cosignature(&state, ("two", &key), &old_answer).unwrap();
-    assert_eq!(text(&cosigned_directory(&state).join("two.checkpoint")), newest);
+    assert_eq!(
+        text(&cosigned_directory(&state).join("two.checkpoint")),
+        newest
+    );
     let own = prove_growth(&directory(&state), 0).unwrap().checkpoint;
     let bare = store_cosignature(&state, ("two", &key), &own);
-    assert!(matches!(bare, Err(HostWitnessError::Unsigned { .. })), "{bare:?}");
+    assert!(
+        matches!(bare, Err(HostWitnessError::Unsigned { .. })),
+        "{bare:?}"
+    );
     let stranger = text(&hosts.witness("two").join("witness.pub")).replace("witness/", "witness/x");
     assert!(store_cosignature(&state, ("two", &stranger), &newest).is_err());
     for garbage in ["", "x\n\n", &newest[..60]] {

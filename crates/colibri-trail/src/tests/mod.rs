@@ -47,7 +47,8 @@ impl Memory {
     /// Waits until a head covers that many records.
     fn wait_for(&self, records: u64) {
         let heads = self.heads.lock().unwrap();
-        let short = |heads: &mut Vec<TrailHead>| heads.last().is_none_or(|head| head.records < records);
+        let short =
+            |heads: &mut Vec<TrailHead>| heads.last().is_none_or(|head| head.records < records);
         let (_heads, wait) = self
             .grown
             .wait_timeout_while(heads, Duration::from_secs(60), short)
@@ -125,7 +126,11 @@ fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Tra
             integration_id: "demo",
             operation: tool,
             attempt_number: 1,
-            error_code: if success { None } else { Some("INTEGRATION_UNAVAILABLE") },
+            error_code: if success {
+                None
+            } else {
+                Some("INTEGRATION_UNAVAILABLE")
+            },
             error_class: if success { None } else { Some("transient") },
             latency: Duration::from_millis(millis),
         },
@@ -140,8 +145,13 @@ fn exit(seconds: u64, enter: u64, tool: &str, success: bool, millis: u64) -> Tra
 fn calls(trail: &Trail, calls: u64) {
     for i in 0..calls {
         let tool = format!("tool{}", i % 3);
-        let first = trail.append([enter(i, 1000 + (i % 2) as u32, &tool)]).unwrap().first;
-        trail.append([exit(i, first, &tool, i % 4 != 0, i)]).unwrap();
+        let first = trail
+            .append([enter(i, 1000 + (i % 2) as u32, &tool)])
+            .unwrap()
+            .first;
+        trail
+            .append([exit(i, first, &tool, i % 4 != 0, i)])
+            .unwrap();
     }
 }
 

@@ -8,7 +8,10 @@ use super::*;
 use crate::merkle::{Frontier, Hash, leaf_hash};
 
 fn key(state_dir: &Path) -> Verifier {
-    fs::read_to_string(verifier_path(state_dir)).unwrap().parse().unwrap()
+    fs::read_to_string(verifier_path(state_dir))
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// The files of a directory, by path below it.
@@ -96,12 +99,22 @@ fn tiles_are_those_of_the_last_seal_however_often_they_are_continued() {
         let log = key(&state);
         for (dir, entries) in [(&grown, false), (&begun, true)] {
             let kept = files(&state);
-            let before = if dir.exists() { files(dir) } else { BTreeMap::new() };
+            let before = if dir.exists() {
+                files(dir)
+            } else {
+                BTreeMap::new()
+            };
             let report = write_tiles(&trail, dir, &log, entries).unwrap();
             assert_eq!(files(&state), kept, "the trail is only read");
             let found = files(dir);
-            let (size, root) = log.open(std::str::from_utf8(&found["checkpoint"]).unwrap()).unwrap();
-            assert_eq!((report.records, read_back(dir, size)), (size, root), "round {round}");
+            let (size, root) = log
+                .open(std::str::from_utf8(&found["checkpoint"]).unwrap())
+                .unwrap();
+            assert_eq!(
+                (report.records, read_back(dir, size)),
+                (size, root),
+                "round {round}"
+            );
             assert_eq!(
                 found.contains_key("tile/entries/000") || size < 256,
                 entries || size < 256
@@ -111,16 +124,24 @@ fn tiles_are_those_of_the_last_seal_however_often_they_are_continued() {
             write_tiles(&trail, &fresh, &log, entries).unwrap();
             let new = files(&fresh);
             assert!(
-                new.iter().all(|(name, bytes)| found.get(name) == Some(bytes)),
+                new.iter()
+                    .all(|(name, bytes)| found.get(name) == Some(bytes)),
                 "round {round}"
             );
-            assert!(found.keys().all(|name| new.contains_key(name) || name.contains(".p/")));
+            assert!(
+                found
+                    .keys()
+                    .all(|name| new.contains_key(name) || name.contains(".p/"))
+            );
             // Killed before the checkpoint was replaced, or before there was one.
             let killed = place.path().join(format!("killed-{round}-{entries}"));
             put(&killed, &found);
             fs::remove_file(killed.join("checkpoint")).unwrap();
             put(&killed, &before);
-            assert_eq!(write_tiles(&trail, &killed, &log, entries).unwrap().records, size);
+            assert_eq!(
+                write_tiles(&trail, &killed, &log, entries).unwrap().records,
+                size
+            );
             assert!(
                 files(&killed)
                     .iter()
@@ -190,7 +211,9 @@ fn a_directory_that_is_not_of_this_trail_or_not_whole_is_left_alone() {
     );
     // Half written: whatever file of the right edge is not there, or is another.
     grow(&state, 10);
-    let (size, _) = log.open(std::str::from_utf8(&grown["checkpoint"]).unwrap()).unwrap();
+    let (size, _) = log
+        .open(std::str::from_utf8(&grown["checkpoint"]).unwrap())
+        .unwrap();
     let edge = format!("tile/0/{:03}.p/{}", size / 256, size % 256);
     for content in [
         None,
@@ -208,7 +231,10 @@ fn a_directory_that_is_not_of_this_trail_or_not_whole_is_left_alone() {
     }
     for content in [&b""[..], b"x", b"\xff", &grown["checkpoint"][..40]] {
         fs::write(dir.join("checkpoint"), content).unwrap();
-        assert!(matches!(refused(&trail, &log, false), TilesError::OtherLog { .. }));
+        assert!(matches!(
+            refused(&trail, &log, false),
+            TilesError::OtherLog { .. }
+        ));
     }
     put(&dir, &grown);
     let lock = fs::File::open(&dir).unwrap();
@@ -275,11 +301,17 @@ fn a_witness_signs_what_continues_and_nothing_else() {
         .unwrap()
         .parse()
         .unwrap();
-    let open = |note: &str| CosignedCheckpoint::open(note, &log, std::slice::from_ref(&public)).unwrap();
+    let open =
+        |note: &str| CosignedCheckpoint::open(note, &log, std::slice::from_ref(&public)).unwrap();
     let (size, _) = log.open(&cosigned).unwrap();
-    assert_eq!(open(&cosigned).by, [(public.name().to_owned(), 1_795_300_200)]);
+    assert_eq!(
+        open(&cosigned).by,
+        [(public.name().to_owned(), 1_795_300_200)]
+    );
     // Once more the same, from where the witness is.
-    assert!(matches!(sign(&first.to_string()), Err(CosignError::OldSize { signed }) if signed == size));
+    assert!(
+        matches!(sign(&first.to_string()), Err(CosignError::OldSize { signed }) if signed == size)
+    );
     sign(&prove_growth(&trail, size).unwrap().to_string()).unwrap();
     let young = files(&state);
     grow(&state, 40);
@@ -290,7 +322,9 @@ fn a_witness_signs_what_continues_and_nothing_else() {
     // Older, of another history, of another log, changed.
     let earlier = path("earlier");
     put(&earlier, &young);
-    let older = prove_growth(&directory(&earlier), size).unwrap().to_string();
+    let older = prove_growth(&directory(&earlier), size)
+        .unwrap()
+        .to_string();
     assert!(matches!(sign(&older), Err(CosignError::Older { signed, .. }) if signed == later));
     let other = path("other");
     fs::create_dir(&other).unwrap();
@@ -305,7 +339,9 @@ fn a_witness_signs_what_continues_and_nothing_else() {
     fs::copy(key_path(&state), key_path(&other)).unwrap();
     grow(&other, 205);
     let rewritten = prove_growth(&directory(&other), later).unwrap().to_string();
-    assert!(matches!(sign(&rewritten), Err(CosignError::Inconsistent { signed, .. }) if signed == later));
+    assert!(
+        matches!(sign(&rewritten), Err(CosignError::Inconsistent { signed, .. }) if signed == later)
+    );
     grow(&state, 40);
     let third = prove_growth(&trail, later).unwrap().to_string();
     for (at, _) in third.char_indices().filter(|(_, c)| c.is_ascii()) {
@@ -317,7 +353,11 @@ fn a_witness_signs_what_continues_and_nothing_else() {
             assert!(sign(&changed).is_err(), "{at}: {changed}");
         }
     }
-    assert!(third.parse::<GrowthProof>().is_ok_and(|proof| proof.old == later));
+    assert!(
+        third
+            .parse::<GrowthProof>()
+            .is_ok_and(|proof| proof.old == later)
+    );
     // What it signed binds verification: the trail as it was, cut, and written anew.
     let verified = |state: &Path, note: &str| {
         let heads = WitnessedHeads {
@@ -327,7 +367,10 @@ fn a_witness_signs_what_continues_and_nothing_else() {
         verify(&directory(state), Extent::Whole, Some(&log), &heads).unwrap()
     };
     let report = verified(&state, &second);
-    assert!(report.is_sound() && report.promised_records == later, "{report:#?}");
+    assert!(
+        report.is_sound() && report.promised_records == later,
+        "{report:#?}"
+    );
     assert_eq!(report.cosigned_by[0].witness, public.name());
     assert_eq!(report.vouched_by[0].by, Voucher::Witness);
     for (state, kind) in [
@@ -335,7 +378,14 @@ fn a_witness_signs_what_continues_and_nothing_else() {
         (&other, TrailFaultKind::Rewritten),
     ] {
         let report = verified(state, &second);
-        assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [kind]);
+        assert_eq!(
+            report
+                .faults
+                .iter()
+                .map(|fault| fault.kind)
+                .collect::<Vec<_>>(),
+            [kind]
+        );
         assert!(report.cosigned_by.is_empty() && report.promised_records == 0);
     }
 }
@@ -377,9 +427,13 @@ fn each_of_500_rewrites_below_what_others_signed_is_named() {
             .collect(),
         ..WitnessedHeads::default()
     };
-    let verified = |state: &Path| verify(&directory(state), Extent::Whole, Some(&log), &heads).unwrap();
+    let verified =
+        |state: &Path| verify(&directory(state), Extent::Whole, Some(&log), &heads).unwrap();
     let report = verified(&honest);
-    assert!(report.is_sound() && report.promised_records == signed, "{report:#?}");
+    assert!(
+        report.is_sound() && report.promised_records == signed,
+        "{report:#?}"
+    );
     assert_eq!(report.cosigned_by.len(), 2);
     let rewritten = path("rewritten");
     for round in 0..500 {
@@ -393,8 +447,13 @@ fn each_of_500_rewrites_below_what_others_signed_is_named() {
             kinds(&report).contains(&TrailFaultKind::Rewritten),
             "{round}: {report:#?}"
         );
-        assert!(report.cosigned_by.is_empty() && report.promised_records == 0, "{round}");
-        let next = prove_growth(&directory(&rewritten), signed).unwrap().to_string();
+        assert!(
+            report.cosigned_by.is_empty() && report.promised_records == 0,
+            "{round}"
+        );
+        let next = prove_growth(&directory(&rewritten), signed)
+            .unwrap()
+            .to_string();
         for witness in &witnesses {
             let refused = cosign(witness, &log, &next, time(1));
             assert!(

@@ -25,7 +25,12 @@ fn a_segment_touched_by_somebody_else_is_left() {
         .unwrap();
     pause();
     let error = trail.append([enter(0, 1, "a")]).unwrap_err();
-    assert!(error.to_string().contains("was written to by somebody else"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("was written to by somebody else"),
+        "{error}"
+    );
     assert!(trail.status().failing.is_some());
     calls(&trail, 2);
     assert!(trail.status().failing.is_none());
@@ -47,7 +52,10 @@ fn a_removed_directory_refuses_until_it_is_back() {
     assert!(error.to_string().contains("was removed"), "{error}");
     for _ in 0..3 {
         let error = trail.append([enter(0, 1, "a")]).unwrap_err();
-        assert!(error.to_string().contains("make the directory again"), "{error}");
+        assert!(
+            error.to_string().contains("make the directory again"),
+            "{error}"
+        );
     }
     fs::create_dir(directory(dir.path())).unwrap();
     assert_eq!(
@@ -57,14 +65,25 @@ fn a_removed_directory_refuses_until_it_is_back() {
     );
     drop(trail);
     let text = fs::read_to_string(&segments(dir.path())[0]).unwrap();
-    assert!(text.lines().next().unwrap().contains("\"kind\":\"recovered\""));
+    assert!(
+        text.lines()
+            .next()
+            .unwrap()
+            .contains("\"kind\":\"recovered\"")
+    );
     let report = check(dir.path(), &memory.heads());
-    assert!(kinds(&report).contains(&TrailFaultKind::MissingSegment), "{report:#?}");
+    assert!(
+        kinds(&report).contains(&TrailFaultKind::MissingSegment),
+        "{report:#?}"
+    );
 }
 
 /// Puts a FIFO at `path`.
 fn fifo(path: &Path) {
-    let made = std::process::Command::new("mkfifo").arg(path).status().unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(path)
+        .status()
+        .unwrap();
     assert!(made.success());
 }
 
@@ -94,10 +113,16 @@ fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         fifo(&planted);
         let (dir, heads) = (path.clone(), WitnessedHeads::default());
         let error = in_time(move || verify(&dir, Extent::Whole, None, &heads)).unwrap_err();
-        assert!(error.to_string().contains("is not a regular file"), "{name}: {error}");
+        assert!(
+            error.to_string().contains("is not a regular file"),
+            "{name}: {error}"
+        );
         if name.ends_with(".jsonl") {
             let dir = path.clone();
-            assert!(matches!(in_time(move || prove(&dir, 1, None)), Err(ProofError::Io(_))));
+            assert!(matches!(
+                in_time(move || prove(&dir, 1, None)),
+                Err(ProofError::Io(_))
+            ));
             let dir = path.clone();
             let last = in_time(move || last_seal(&dir, SegmentName::parse(name, "jsonl").unwrap()));
             last.unwrap_err();
@@ -129,7 +154,9 @@ fn a_trail_of_format_1_is_refused_by_everybody() {
     let line = format!("{{\"hash\":\"{hash}\",\"prev\":\"{prev}\",\"rec\":{rec}}}\n");
     fs::write(path.join("0000000001-20261121.jsonl"), line).unwrap();
     let refusals = [
-        Trail::open(options(dir.path(), small()).0).unwrap_err().to_string(),
+        Trail::open(options(dir.path(), small()).0)
+            .unwrap_err()
+            .to_string(),
         verify(&path, Extent::Whole, None, &WitnessedHeads::default())
             .unwrap_err()
             .to_string(),
@@ -138,7 +165,8 @@ fn a_trail_of_format_1_is_refused_by_everybody() {
     ];
     for refusal in refusals {
         assert!(
-            refusal.contains("segment 0000000001-20261121 is of format 1") && refusal.contains("aside"),
+            refusal.contains("segment 0000000001-20261121 is of format 1")
+                && refusal.contains("aside"),
             "{refusal}"
         );
     }

@@ -19,7 +19,12 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     let before = sound(dir.path(), &memory.heads());
     let now = super::time(9 * 86_400);
     let day = std::time::Duration::from_secs(86_400);
-    assert!(drop_segments(&path, day * 30, now).unwrap().segments.is_empty());
+    assert!(
+        drop_segments(&path, day * 30, now)
+            .unwrap()
+            .segments
+            .is_empty()
+    );
     let dropped = drop_segments(&path, day * 4, now).unwrap();
     assert_eq!(
         dropped.segments.len(),
@@ -28,7 +33,10 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     );
     assert!(dropped.bytes > 1000);
     let report = sound(dir.path(), &memory.heads());
-    assert_eq!((report.records, &report.head), (before.records, &before.head));
+    assert_eq!(
+        (report.records, &report.head),
+        (before.records, &before.head)
+    );
     assert_eq!(report.segments, 6);
     assert!(
         report.first_record > 8 && report.notes[0].contains("4 segments were dropped"),
@@ -51,7 +59,11 @@ fn retention_drops_segments_and_leaves_what_verifies() {
     assert!(kinds(&check(dir.path(), &memory.heads())).contains(&TrailFaultKind::MissingSegment));
     fs::copy(path.join("0000000003-20261123.seal"), &seal).unwrap();
     let report = check(dir.path(), &memory.heads());
-    assert_eq!(kinds(&report), [TrailFaultKind::MissingRecord], "{report:#?}");
+    assert_eq!(
+        kinds(&report),
+        [TrailFaultKind::MissingRecord],
+        "{report:#?}"
+    );
     fs::write(&seal, kept).unwrap();
     sound(dir.path(), &memory.heads());
     assert!(
@@ -60,7 +72,11 @@ fn retention_drops_segments_and_leaves_what_verifies() {
             .segments
             .is_empty()
     );
-    assert_eq!(segments(dir.path()).len(), 1, "the last segment always stays");
+    assert_eq!(
+        segments(dir.path()).len(),
+        1,
+        "the last segment always stays"
+    );
     sound(dir.path(), &memory.heads());
 }
 
@@ -83,7 +99,10 @@ fn retention_drops_a_segment_with_a_torn_tail_too() {
             .write_all(b"{\"hash\":\"")
             .unwrap();
     }
-    let (path, day) = (directory(dir.path()), std::time::Duration::from_secs(86_400));
+    let (path, day) = (
+        directory(dir.path()),
+        std::time::Duration::from_secs(86_400),
+    );
     let dropped = drop_segments(&path, day, super::time(3 * 86_400)).unwrap();
     assert_eq!(dropped.segments.len(), 1);
     assert!(
@@ -107,7 +126,9 @@ fn a_clock_that_was_set_back_lets_no_segment_go_early() {
         let TrailRecord::Enter(enter) = enter(0, 1, "a") else {
             panic!("another kind")
         };
-        trail.append([TrailRecord::Enter(Enter { time, ..enter })]).unwrap();
+        trail
+            .append([TrailRecord::Enter(Enter { time, ..enter })])
+            .unwrap();
     }
     drop(trail);
     assert_eq!(segments(dir.path()).len(), 3);
@@ -139,7 +160,12 @@ fn retention_drops_a_segment_that_goes_on_behind_its_last_seal() {
         trail.append([enter(day * 86_400, 1, "a")]).unwrap();
     }
     let before = sound(dir.path(), &WitnessedHeads::default());
-    let dropped = drop_segments(&path, std::time::Duration::from_secs(86_400), super::time(3 * 86_400)).unwrap();
+    let dropped = drop_segments(
+        &path,
+        std::time::Duration::from_secs(86_400),
+        super::time(3 * 86_400),
+    )
+    .unwrap();
     assert_eq!(dropped.segments.len(), 1);
     let after = sound(dir.path(), &WitnessedHeads::default());
     assert_eq!((&after.head, after.records), (&before.head, before.records));

@@ -121,8 +121,12 @@ fn calls_are_found_by_the_name_of_their_client_and_their_ends_too() {
             unreachable!("an enter record");
         };
         let client = name.map(|name| DeclaredClient { name, version: "2" });
-        let entered = trail.append([TrailRecord::Enter(Enter { client, ..call })]).unwrap();
-        trail.append([exit(at, entered.first, "tool", true, 1)]).unwrap();
+        let entered = trail
+            .append([TrailRecord::Enter(Enter { client, ..call })])
+            .unwrap();
+        trail
+            .append([exit(at, entered.first, "tool", true, 1)])
+            .unwrap();
     }
     drop(trail);
     let filter = RecordFilter {
@@ -148,7 +152,10 @@ fn the_last_records_are_read_from_the_end_of_a_segment() {
     let segment = trail.status().segment.unwrap();
     let last = |most: usize| {
         let mut seen = Vec::new();
-        tail(&segment, most, &mut |record| seen.push((record.n, record.uid))).unwrap();
+        tail(&segment, most, &mut |record| {
+            seen.push((record.n, record.uid))
+        })
+        .unwrap();
         seen
     };
     let ten = last(10);
@@ -225,21 +232,31 @@ fn the_last_records_that_pass_are_found_from_the_end() {
             let from = all.len().saturating_sub(count);
             assert!(last(&filter, count) == all[from..], "{filter:?} {count}");
         }
-        let numbers = |seen: Vec<(u64, Option<u32>)>| seen.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
-        assert!(numbers(last(&filter, usize::MAX)) == numbers(all), "{filter:?}");
+        let numbers =
+            |seen: Vec<(u64, Option<u32>)>| seen.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+        assert!(
+            numbers(last(&filter, usize::MAX)) == numbers(all),
+            "{filter:?}"
+        );
     }
 
     // Followed, it goes on where it was.
     let (stop, mut seen) = (AtomicBool::new(false), Vec::new());
     let records = trail.status().records;
-    show_last(&path, &RecordFilter::default(), 2, Some(&stop), &mut |record| {
-        seen.push(record.n);
-        if seen.len() == 2 {
-            calls(&trail, 1);
-            stop.store(true, Ordering::Relaxed);
-        }
-        ControlFlow::Continue(())
-    })
+    show_last(
+        &path,
+        &RecordFilter::default(),
+        2,
+        Some(&stop),
+        &mut |record| {
+            seen.push(record.n);
+            if seen.len() == 2 {
+                calls(&trail, 1);
+                stop.store(true, Ordering::Relaxed);
+            }
+            ControlFlow::Continue(())
+        },
+    )
     .unwrap();
     assert_eq!(seen, (records - 2..records + 2).collect::<Vec<_>>());
 }
@@ -299,7 +316,11 @@ fn segments_before_the_day_that_is_asked_for_are_not_read() {
     // What stands there is no trail any more; who reads it shows nothing of it.
     let first = &segments(dir.path())[0];
     let whole = fs::read_to_string(first).unwrap();
-    fs::write(first, whole.replace("2026-11-21T22:30:00", "2099-11-21T22:30:00")).unwrap();
+    fs::write(
+        first,
+        whole.replace("2026-11-21T22:30:00", "2099-11-21T22:30:00"),
+    )
+    .unwrap();
     for (since, wanted) in [
         ("2026-11-23", 3),
         ("2026-11-23T22:30:00Z", 3),
@@ -351,8 +372,13 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
             })])
             .unwrap()
             .first;
-        trail.append([exit(seconds, number, "tool", true, 1)]).unwrap();
-        let details = [("agent", Detail::Text("coder")), ("session", Detail::Text(session))];
+        trail
+            .append([exit(seconds, number, "tool", true, 1)])
+            .unwrap();
+        let details = [
+            ("agent", Detail::Text("coder")),
+            ("session", Detail::Text(session)),
+        ];
         let ended = EventRecord {
             time: time(seconds),
             event: "agent-ended",
@@ -393,7 +419,8 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
         agent: Some(wanted.to_owned()),
         ..RecordFilter::default()
     };
-    let call = |session: &str| ["enter", "exit"].map(|kind| (kind.to_owned(), Some(session.to_owned())));
+    let call =
+        |session: &str| ["enter", "exit"].map(|kind| (kind.to_owned(), Some(session.to_owned())));
     let ended = || ("event".to_owned(), None);
     let both = [&call(one)[..], &[ended()], &call(other), &[ended()]].concat();
     assert_eq!(found(agent("coder")), both);
@@ -407,11 +434,18 @@ fn calls_of_agents_are_found_by_agent_instance_and_person() {
     };
     assert_eq!(found(user(1002)), call(other));
     assert_eq!(found(user(871)).len(), 4);
-    assert_eq!(found(user(1001)).len(), 2 + 4, "with the calls of the person");
+    assert_eq!(
+        found(user(1001)).len(),
+        2 + 4,
+        "with the calls of the person"
+    );
     // The calls made for a task, and the events about it.
     let for_task = RecordFilter {
         task: Some(41),
         ..RecordFilter::default()
     };
-    assert_eq!(found(for_task), [&call(other)[..], &[ended(), ended()]].concat());
+    assert_eq!(
+        found(for_task),
+        [&call(other)[..], &[ended(), ended()]].concat()
+    );
 }

@@ -7,7 +7,11 @@ use super::*;
 
 /// Replaces text in one segment.
 fn edit(path: &Path, change: impl FnOnce(Vec<String>) -> Vec<String>) {
-    let lines = fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect();
+    let lines = fs::read_to_string(path)
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
     let changed: String = change(lines).into_iter().map(|line| line + "\n").collect();
     fs::write(path, changed).unwrap();
 }
@@ -42,7 +46,11 @@ fn faults_are_named_by_segment_line_and_kind() {
         lines
     });
     expect(second, Some(3), TrailFaultKind::EditedRecord);
-    assert_eq!(check(dir.path(), &heads).fault_count, 1, "one fault is named once");
+    assert_eq!(
+        check(dir.path(), &heads).fault_count,
+        1,
+        "one fault is named once"
+    );
     restore();
     edit(second, |mut lines| {
         lines.remove(2);
@@ -81,7 +89,10 @@ fn faults_are_named_by_segment_line_and_kind() {
     restore();
     fs::rename(first, first.with_file_name("0000000002-20261120.jsonl")).unwrap();
     let report = check(dir.path(), &heads);
-    assert!(kinds(&report).contains(&TrailFaultKind::InsertedSegment), "{report:#?}");
+    assert!(
+        kinds(&report).contains(&TrailFaultKind::InsertedSegment),
+        "{report:#?}"
+    );
     fs::rename(first.with_file_name("0000000002-20261120.jsonl"), first).unwrap();
     for path in &paths[3..] {
         fs::remove_file(path).unwrap();
@@ -114,7 +125,12 @@ fn another_installations_checkpoints_are_refused() {
         &WitnessedHeads::default(),
     )
     .unwrap();
-    assert!(kinds(&report).iter().all(|kind| *kind == TrailFaultKind::BadCheckpoint) && !report.is_sound());
+    assert!(
+        kinds(&report)
+            .iter()
+            .all(|kind| *kind == TrailFaultKind::BadCheckpoint)
+            && !report.is_sound()
+    );
 }
 
 #[test]
@@ -130,10 +146,15 @@ fn nothing_hides_before_a_record_however_long_it_is() {
     let at = text.trim_end().rfind('\n').unwrap() + 1;
     let mut file = fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(at as u64).unwrap();
-    file.seek(SeekFrom::Start(at as u64 + crate::read::MAX_LINE)).unwrap();
+    file.seek(SeekFrom::Start(at as u64 + crate::read::MAX_LINE))
+        .unwrap();
     file.write_all(&text.as_bytes()[at..]).unwrap();
     let report = check(dir.path(), &WitnessedHeads::default());
-    assert_eq!(kinds(&report), [TrailFaultKind::MalformedLine], "{report:#?}");
+    assert_eq!(
+        kinds(&report),
+        [TrailFaultKind::MalformedLine],
+        "{report:#?}"
+    );
     assert_eq!(report.faults[0].line, Some(text.lines().count() as u64));
     // Nor where the write of a line was interrupted, which is no fault.
     file.set_len(at as u64 + crate::read::MAX_LINE).unwrap();
@@ -148,14 +169,23 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
     drop(trail);
     let report = check(dir.path(), &WitnessedHeads::default());
     let trail = directory(dir.path());
-    let verifier = fs::read_to_string(verifier_path(dir.path())).unwrap().parse().unwrap();
+    let verifier = fs::read_to_string(verifier_path(dir.path()))
+        .unwrap()
+        .parse()
+        .unwrap();
     for n in 0..report.records - 1 {
         let proof = prove(&trail, n, None).unwrap();
         assert!(proof.record().starts_with(&format!("{{\"n\":{n},")));
-        let (text, root) = (proof.to_string(), colibri_text::hex(&proof.tree().unwrap().1));
+        let (text, root) = (
+            proof.to_string(),
+            colibri_text::hex(&proof.tree().unwrap().1),
+        );
         assert_eq!(check_proof(&text, Some(&root), None).unwrap(), proof);
         check_proof(&text, None, Some(&verifier)).unwrap();
-        assert!(matches!(check_proof(&text, None, None), Err(ProofError::NoAnchor)));
+        assert!(matches!(
+            check_proof(&text, None, None),
+            Err(ProofError::NoAnchor)
+        ));
         let other = "0".repeat(64);
         assert!(matches!(
             check_proof(&text, Some(&other), None),
@@ -191,7 +221,10 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
         assert_eq!(growth.to_string().parse::<GrowthProof>().unwrap(), growth);
     }
     assert!(
-        matches!(prove(&trail, report.records - 1, None), Err(ProofError::NotSealed(_))),
+        matches!(
+            prove(&trail, report.records - 1, None),
+            Err(ProofError::NotSealed(_))
+        ),
         "the last seal itself"
     );
     assert!(matches!(
@@ -203,9 +236,20 @@ fn proofs_hold_elsewhere_and_only_for_what_they_prove() {
 /// The note of `verify` where the log is not read.
 fn noted(state_dir: &Path) -> Report {
     let mut heads = WitnessedHeads::default();
-    let verifier = fs::read_to_string(verifier_path(state_dir)).unwrap().parse().unwrap();
-    heads.read_note(&note_path(state_dir), Some(&verifier)).unwrap();
-    verify(&directory(state_dir), Extent::Whole, Some(&verifier), &heads).unwrap()
+    let verifier = fs::read_to_string(verifier_path(state_dir))
+        .unwrap()
+        .parse()
+        .unwrap();
+    heads
+        .read_note(&note_path(state_dir), Some(&verifier))
+        .unwrap();
+    verify(
+        &directory(state_dir),
+        Extent::Whole,
+        Some(&verifier),
+        &heads,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -226,7 +270,10 @@ fn removed_segments_are_missed_without_a_witness_too() {
     let whole = noted(state_dir);
     assert!(whole.is_sound(), "{whole:#?}");
     assert_eq!(whole.vouched_by, vouched(whole.records));
-    assert_eq!(whole.promised_records, 0, "the daemon's user can change the note");
+    assert_eq!(
+        whole.promised_records, 0,
+        "the daemon's user can change the note"
+    );
 
     // The last segment, then all of them.
     let paths = segments(state_dir);
@@ -245,7 +292,12 @@ fn removed_segments_are_missed_without_a_witness_too() {
         // A daemon that went on would note the shorter trail.
         let error = Trail::open(options(state_dir, small()).0).unwrap_err();
         assert!(matches!(error, TrailError::Cut { .. }), "{error}");
-        assert!(error.to_string().contains("records were removed or changed"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("records were removed or changed"),
+            "{error}"
+        );
     }
     for (path, bytes) in paths.iter().zip(kept) {
         fs::write(path, bytes).unwrap();
@@ -280,11 +332,17 @@ fn removed_segments_are_missed_without_a_witness_too() {
     ] {
         fs::write(note_path(state_dir), text).unwrap();
         let report = noted(state_dir);
-        assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+        assert!(
+            report.is_sound() && report.vouched_by.is_empty(),
+            "{report:#?}"
+        );
     }
     fs::remove_file(note_path(state_dir)).unwrap();
     let report = noted(state_dir);
-    assert!(report.is_sound() && report.vouched_by.is_empty(), "{report:#?}");
+    assert!(
+        report.is_sound() && report.vouched_by.is_empty(),
+        "{report:#?}"
+    );
 }
 
 #[test]
@@ -327,7 +385,10 @@ fn the_highest_number_stops_no_verifier() {
     seal = most(&seal).replace("\"tree_size\":0", &format!("\"tree_size\":{}", u64::MAX));
     seal = seal.replace(
         "\"peaks\":[]",
-        &format!("\"peaks\":[{}]", vec![format!("\"{}\"", "0".repeat(64)); 64].join(",")),
+        &format!(
+            "\"peaks\":[{}]",
+            vec![format!("\"{}\"", "0".repeat(64)); 64].join(",")
+        ),
     );
     let root = crate::merkle::Frontier::resume(u64::MAX, &[[0; 32]; 64])
         .unwrap()
@@ -367,5 +428,8 @@ fn a_segment_cut_before_its_counted_end_is_named_once() {
     sound(dir.path(), &WitnessedHeads::default());
     fs::write(&path, &left[..left.len() - 5]).unwrap();
     let found = kinds(&check(dir.path(), &WitnessedHeads::default()));
-    assert_eq!(found, [TrailFaultKind::Truncated, TrailFaultKind::MissingRecord]);
+    assert_eq!(
+        found,
+        [TrailFaultKind::Truncated, TrailFaultKind::MissingRecord]
+    );
 }

@@ -21,7 +21,11 @@ pub(crate) struct Ask {
 impl Ask {
     /// A form with these properties, all of them required.
     pub(crate) fn form(key: &'static str, message: &str, properties: Value) -> Self {
-        let required: Vec<_> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+        let required: Vec<_> = properties
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
+            .collect();
         let schema = json!({ "type": "object", "properties": properties, "required": required });
         Self {
             key,
@@ -115,7 +119,8 @@ impl Server {
                 .filter_map(|ask| Some((ask.key.to_owned(), answer(ask)?.clone())));
             return Ok(answers.collect());
         }
-        let mut result = json!({ "resultType": "input_required", "inputRequests": requests(&asks) });
+        let mut result =
+            json!({ "resultType": "input_required", "inputRequests": requests(&asks) });
         if let Some(state) = state {
             result["requestState"] = json!(self.secret.seal(state));
         }
@@ -141,11 +146,16 @@ impl Server {
         for (ask, id, receiver) in waiting {
             let answer = receiver.recv_timeout(PATIENCE);
             self.state().waiting.remove(&id);
-            let mut answer =
-                answer.map_err(|_| Stop::error(-32603, format!("the client did not answer {}", ask.method)))?;
+            let mut answer = answer.map_err(|_| {
+                Stop::error(-32603, format!("the client did not answer {}", ask.method))
+            })?;
             if let Some(text) = answer["error"]["message"].as_str() {
                 let text = format!("the client refused {}: {text}", ask.method);
-                return Err(Stop::Error(-32603, text, Some(answer["error"]["code"].take())));
+                return Err(Stop::Error(
+                    -32603,
+                    text,
+                    Some(answer["error"]["code"].take()),
+                ));
             }
             answers.insert(ask.key.into(), answer["result"].take());
         }

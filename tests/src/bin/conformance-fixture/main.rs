@@ -26,7 +26,8 @@ use std::sync::Arc;
 fn main() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let usage = || io::Error::other("usage: conformance-fixture legacy|modern [--page N] [--many N]");
+    let usage =
+        || io::Error::other("usage: conformance-fixture legacy|modern [--page N] [--many N]");
     let [era, options @ ..] = arguments.as_slice() else {
         return Err(usage());
     };
@@ -47,7 +48,8 @@ fn main() -> io::Result<()> {
     for line in io::stdin().lock().lines() {
         match serde_json::from_str::<Value>(&line?) {
             Ok(message) if message.is_object() => server.take(message),
-            _ => server.send(json!({ "id": null, "error": { "code": -32700, "message": "Parse error" } })),
+            _ => server
+                .send(json!({ "id": null, "error": { "code": -32700, "message": "Parse error" } })),
         }
     }
     server.wait_for_cancelled();

@@ -18,14 +18,22 @@ impl Server {
         };
         let mut prompts = vec![
             prompt("test_simple_prompt", "Has no arguments", &[]),
-            prompt("test_prompt_with_arguments", "Has two arguments", &["arg1", "arg2"]),
+            prompt(
+                "test_prompt_with_arguments",
+                "Has two arguments",
+                &["arg1", "arg2"],
+            ),
             prompt(
                 "test_prompt_with_embedded_resource",
                 "Embeds a resource",
                 &["resourceUri"],
             ),
             prompt("test_prompt_with_image", "Shows an image", &[]),
-            prompt("test_input_required_result_prompt", "Asks the person first", &[]),
+            prompt(
+                "test_input_required_result_prompt",
+                "Asks the person first",
+                &[],
+            ),
         ];
         prompts.extend(
             self.extras("prompts")
@@ -57,15 +65,23 @@ impl Server {
                 }),
                 text("Please process the embedded resource above.".into()),
             ],
-            "test_prompt_with_image" => vec![image(), text("Please analyze the image above.".into())],
+            "test_prompt_with_image" => {
+                vec![image(), text("Please analyze the image above.".into())]
+            }
             "test_input_required_result_prompt" => {
                 let properties = json!({ "context": { "type": "string" } });
-                let ask = Ask::form("user_context", "What context should the prompt use?", properties);
+                let ask = Ask::form(
+                    "user_context",
+                    "What context should the prompt use?",
+                    properties,
+                );
                 let answers = self.inputs(caller, params, vec![ask], None)?;
                 let context = &answers["user_context"]["content"]["context"];
                 vec![text(format!("Prompt in the context of {context}"))]
             }
-            _ if self.extras("prompts").iter().any(|extra| extra == name) => vec![text("The extra prompt".into())],
+            _ if self.extras("prompts").iter().any(|extra| extra == name) => {
+                vec![text("The extra prompt".into())]
+            }
             _ => return Err(Stop::error(-32602, format!("Unknown prompt: {name}"))),
         };
         let messages: Vec<_> = messages

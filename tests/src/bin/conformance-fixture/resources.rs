@@ -34,9 +34,11 @@ impl Server {
             json!({ "uri": "test://wants-input", "name": "wants-input", "description": "Asks the person before it is read" }),
         ];
         resources.push(skills::resource());
-        let extra = |uri: String| json!({ "uri": uri, "name": "extra", "description": "Comes and goes" });
+        let extra =
+            |uri: String| json!({ "uri": uri, "name": "extra", "description": "Comes and goes" });
         resources.extend(self.extras("resources").into_iter().map(extra));
-        let many = (0..self.many).map(|number| json!({ "uri": format!("test://many/{number:04}"), "name": "many" }));
+        let many = (0..self.many)
+            .map(|number| json!({ "uri": format!("test://many/{number:04}"), "name": "many" }));
         resources.extend(many);
         resources
     }
@@ -63,14 +65,25 @@ impl Server {
             .and_then(|rest| rest.strip_suffix("/data"));
         let of_skill = skills::FILES.into_iter().find(|(of, ..)| *of == uri);
         let contents = match uri {
-            _ if of_skill.is_some() => of_skill.map_or(Value::Null, |(_, kind, content)| text(kind, content.into())),
-            "test://static-text" => text("text/plain", "This is the content of the static text resource.".into()),
+            _ if of_skill.is_some() => {
+                of_skill.map_or(Value::Null, |(_, kind, content)| text(kind, content.into()))
+            }
+            "test://static-text" => text(
+                "text/plain",
+                "This is the content of the static text resource.".into(),
+            ),
             "test://static-binary" => json!({ "uri": uri, "mimeType": "image/png", "blob": PNG }),
             WATCHED => text("text/plain", "Watched".into()),
             "test://example-resource" => text("text/plain", "An example".into()),
-            _ if self.extras("resources").iter().any(|extra| extra == uri) => text("text/plain", "Extra".into()),
+            _ if self.extras("resources").iter().any(|extra| extra == uri) => {
+                text("text/plain", "Extra".into())
+            }
             "test://wants-input" => {
-                let ask = Ask::form("reader", "Who reads?", json!({ "name": { "type": "string" } }));
+                let ask = Ask::form(
+                    "reader",
+                    "Who reads?",
+                    json!({ "name": { "type": "string" } }),
+                );
                 let answers = self.inputs(caller, params, vec![ask], None)?;
                 text(
                     "text/plain",
@@ -80,7 +93,8 @@ impl Server {
             _ => match (id, uri.strip_prefix("test://other/")) {
                 (Some(id), _) => text(
                     "application/json",
-                    json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") }).to_string(),
+                    json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") })
+                        .to_string(),
                 ),
                 (None, Some(path)) => text("text/plain", format!("Path: {path}")),
                 (None, None) => {
@@ -94,6 +108,10 @@ impl Server {
             },
         };
         let result = json!({ "contents": [contents] });
-        Ok(if caller.modern { cached(result) } else { result })
+        Ok(if caller.modern {
+            cached(result)
+        } else {
+            result
+        })
     }
 }

@@ -101,7 +101,9 @@ impl Caller {
         if declared {
             return Ok(());
         }
-        let needed = path.rsplit('.').fold(json!({}), |inner, key| json!({ key: inner }));
+        let needed = path
+            .rsplit('.')
+            .fold(json!({}), |inner, key| json!({ key: inner }));
         Err(self.lacks(path, needed))
     }
 
@@ -110,7 +112,11 @@ impl Caller {
         if !self.modern {
             return Stop::error(-32602, text);
         }
-        Stop::Error(-32021, text, Some(json!({ "requiredCapabilities": needed })))
+        Stop::Error(
+            -32021,
+            text,
+            Some(json!({ "requiredCapabilities": needed })),
+        )
     }
 }
 
@@ -148,7 +154,11 @@ impl Server {
     pub(crate) fn log(&self, caller: &Caller, level: &str, data: &str) {
         let place = |name: &str| LEVELS.iter().position(|known| *known == name);
         let wanted = if caller.modern {
-            caller.meta.get(META_LOG_LEVEL).and_then(Value::as_str).and_then(place)
+            caller
+                .meta
+                .get(META_LOG_LEVEL)
+                .and_then(Value::as_str)
+                .and_then(place)
         } else {
             Some(self.state().level)
         };
@@ -176,7 +186,9 @@ impl Server {
         }
         let key = format!("{kind}ListChanged");
         let method = format!("notifications/{kind}/list_changed");
-        self.tell(&state, &method, json!({}), |wants| wants[&key] == json!(true));
+        self.tell(&state, &method, json!({}), |wants| {
+            wants[&key] == json!(true)
+        });
         if state.handshake {
             self.send(json!({ "method": method }));
         }
@@ -203,7 +215,9 @@ impl Server {
 
     /// Tells the listeners of a task what has become of it.
     pub(crate) fn tell_of_task(&self, state: &State, id: &str, task: Value) {
-        self.tell(state, "notifications/tasks", task, |wants| names(wants, "taskIds", id));
+        self.tell(state, "notifications/tasks", task, |wants| {
+            names(wants, "taskIds", id)
+        });
     }
 
     fn tell(&self, state: &State, method: &str, params: Value, wanted: impl Fn(&Value) -> bool) {
@@ -218,7 +232,10 @@ impl Server {
     pub(crate) fn wait_for_cancellation(&self, id: &Value) {
         let mut state = self.state();
         while !state.cancelled.contains(id) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -226,7 +243,10 @@ impl Server {
     pub(crate) fn wait_for_cancelled(&self) {
         let mut state = self.state();
         while state.running.iter().any(|id| state.cancelled.contains(id)) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .changed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -252,10 +272,21 @@ impl Server {
         };
         if version != MODERN {
             let data = json!({ "supported": [MODERN], "requested": version });
-            return Err(Stop::Error(-32022, "Unsupported protocol version".into(), Some(data)));
+            return Err(Stop::Error(
+                -32022,
+                "Unsupported protocol version".into(),
+                Some(data),
+            ));
         }
-        let Some(capabilities) = meta.get(META_CAPABILITIES).and_then(Value::as_object).cloned() else {
-            return Err(Stop::error(-32602, format!("_meta lacks {META_CAPABILITIES}")));
+        let Some(capabilities) = meta
+            .get(META_CAPABILITIES)
+            .and_then(Value::as_object)
+            .cloned()
+        else {
+            return Err(Stop::error(
+                -32602,
+                format!("_meta lacks {META_CAPABILITIES}"),
+            ));
         };
         Ok(Caller {
             modern: true,
@@ -266,7 +297,12 @@ impl Server {
     }
 
     /// Answers one request; `None` is a request that stays open.
-    fn answer(self: &Arc<Self>, id: &Value, method: &str, params: &Value) -> Result<Option<Value>, Stop> {
+    fn answer(
+        self: &Arc<Self>,
+        id: &Value,
+        method: &str,
+        params: &Value,
+    ) -> Result<Option<Value>, Stop> {
         let caller = self.caller(id, method, params)?;
         let result = match (method, caller.modern) {
             ("initialize", false) => self.initialize(params),
@@ -284,13 +320,17 @@ impl Server {
             ("prompts/list", _) => self.list("prompts", self.prompts(), params)?,
             ("prompts/get", _) => self.prompt(&caller, params)?,
             ("resources/list", _) => self.list("resources", self.resources(), params)?,
-            ("resources/templates/list", _) => self.list("resourceTemplates", self.templates(), params)?,
+            ("resources/templates/list", _) => {
+                self.list("resourceTemplates", self.templates(), params)?
+            }
             ("resources/read", _) => self.read(&caller, params)?,
             ("completion/complete", _) => complete(params)?,
             ("skills/list", _) => self.list("skills", vec![skills::entry()], params)?,
             ("skills/get", _) => skills::get(&caller, params)?,
             ("resources/directory/read", _) => skills::directory(&caller, params)?,
-            ("tasks/get" | "tasks/update" | "tasks/cancel", true) => self.task(&caller, method, params)?,
+            ("tasks/get" | "tasks/update" | "tasks/cancel", true) => {
+                self.task(&caller, method, params)?
+            }
             _ => return Err(Stop::error(-32601, format!("Method not found: {method}"))),
         };
         Ok(Some(result))
@@ -299,9 +339,15 @@ impl Server {
     fn initialize(&self, params: &Value) -> Value {
         let mut state = self.state();
         state.handshake = true;
-        state.capabilities = params["capabilities"].as_object().cloned().unwrap_or_default();
+        state.capabilities = params["capabilities"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         let asked = params["protocolVersion"].as_str().unwrap_or_default();
-        let version = LEGACY.into_iter().find(|known| *known == asked).unwrap_or(LEGACY[3]);
+        let version = LEGACY
+            .into_iter()
+            .find(|known| *known == asked)
+            .unwrap_or(LEGACY[3]);
         json!({
             "protocolVersion": version,
             "capabilities": capabilities(),
@@ -322,7 +368,9 @@ impl Server {
     }
 
     fn set_level(&self, params: &Value) -> Result<Value, Stop> {
-        let level = LEVELS.iter().position(|known| params["level"] == json!(known));
+        let level = LEVELS
+            .iter()
+            .position(|known| params["level"] == json!(known));
         self.state().level = level.ok_or_else(|| Stop::error(-32602, "no such log level"))?;
         Ok(json!({}))
     }
@@ -348,7 +396,10 @@ impl Server {
             "resourceSubscriptions",
             "taskIds",
         ];
-        let mut honoured = params["notifications"].as_object().cloned().unwrap_or_default();
+        let mut honoured = params["notifications"]
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         honoured.retain(|key, value| known.contains(&key.as_str()) && *value != json!(false));
         if honoured.contains_key("taskIds") && !caller.speaks_tasks() {
             return Err(caller.lacks(TASKS, json!({ "extensions": { TASKS: {} } })));
@@ -356,7 +407,8 @@ impl Server {
         let honoured = Value::Object(honoured);
         // Under the lock, so that no change can be told before the acknowledgement.
         let mut state = self.state();
-        let params = json!({ "notifications": honoured, "_meta": { META_SUBSCRIPTION: caller.id } });
+        let params =
+            json!({ "notifications": honoured, "_meta": { META_SUBSCRIPTION: caller.id } });
         self.notify("notifications/subscriptions/acknowledged", params);
         state.listeners.push((caller.id.clone(), honoured));
         Ok(())
@@ -395,14 +447,19 @@ impl Server {
         if id.is_null() {
             if method == "notifications/cancelled" {
                 let mut state = self.state();
-                state.listeners.retain(|(listener, _)| *listener != params["requestId"]);
+                state
+                    .listeners
+                    .retain(|(listener, _)| *listener != params["requestId"]);
                 state.cancelled.push(params["requestId"].clone());
                 self.changed.notify_all();
             }
             return;
         }
         let server = Arc::clone(self);
-        let slow = matches!(method.as_str(), "tools/call" | "prompts/get" | "resources/read");
+        let slow = matches!(
+            method.as_str(),
+            "tools/call" | "prompts/get" | "resources/read"
+        );
         {
             let mut state = self.state();
             // An id may be used again after its request was cancelled.
@@ -418,9 +475,9 @@ impl Server {
                 Err(Stop::Error(code, text, None)) => {
                     Some(json!({ "id": id, "error": { "code": code, "message": text } }))
                 }
-                Err(Stop::Error(code, text, data)) => {
-                    Some(json!({ "id": id, "error": { "code": code, "message": text, "data": data } }))
-                }
+                Err(Stop::Error(code, text, data)) => Some(
+                    json!({ "id": id, "error": { "code": code, "message": text, "data": data } }),
+                ),
             };
             let is_cancelled = {
                 let mut state = server.state();
@@ -450,7 +507,9 @@ impl Server {
 
 /// Whether a listener asked for a name in one of its lists.
 fn names(wants: &Value, key: &str, name: &str) -> bool {
-    wants[key].as_array().is_some_and(|names| names.contains(&json!(name)))
+    wants[key]
+        .as_array()
+        .is_some_and(|names| names.contains(&json!(name)))
 }
 
 /// A modern result with what a client needs to keep it.
@@ -483,10 +542,15 @@ fn complete(params: &Value) -> Result<Value, Stop> {
             &["paris", "park", "party"]
         }
         (Some("ref/prompt"), Some(_)) if reference["name"] == "test_prompt_with_arguments" => &[],
-        (Some("ref/resource"), Some("id")) if reference["uri"] == crate::resources::TEMPLATE => &["123", "124", "200"],
+        (Some("ref/resource"), Some("id")) if reference["uri"] == crate::resources::TEMPLATE => {
+            &["123", "124", "200"]
+        }
         _ => return Err(Stop::error(-32602, "nothing of that name can be completed")),
     };
     let begun = argument["value"].as_str().unwrap_or_default();
-    let values: Vec<_> = known.iter().filter(|value| value.starts_with(begun)).collect();
+    let values: Vec<_> = known
+        .iter()
+        .filter(|value| value.starts_with(begun))
+        .collect();
     Ok(json!({ "completion": { "values": values, "total": values.len(), "hasMore": false } }))
 }

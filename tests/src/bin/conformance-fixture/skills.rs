@@ -23,7 +23,10 @@ pub(crate) const FILES: [(&str, &str, &str); 2] = [
 
 pub(crate) fn entry() -> Value {
     let resources = FILES.map(|(uri, _, text)| {
-        let digest: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest: String = Sha256::digest(text)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         json!({ "uri": uri, "digest": format!("sha256:{digest}"), "size": text.len() })
     });
     json!({
@@ -59,7 +62,10 @@ pub(crate) fn directory(caller: &Caller, params: &Value) -> Result<Value, Stop> 
     let references = format!("{root}/references");
     let children = match params["uri"].as_str() {
         Some("skill://acme") => vec![child(root, "inode/directory")],
-        Some(uri) if uri == root => vec![child(URI, "text/markdown"), child(&references, "inode/directory")],
+        Some(uri) if uri == root => vec![
+            child(URI, "text/markdown"),
+            child(&references, "inode/directory"),
+        ],
         Some(uri) if uri == references => vec![child(FILES[1].0, "text/markdown")],
         _ => return Err(Stop::error(-32602, "no such directory")),
     };
@@ -67,5 +73,9 @@ pub(crate) fn directory(caller: &Caller, params: &Value) -> Result<Value, Stop> 
 }
 
 fn answer(caller: &Caller, result: Value) -> Value {
-    if caller.modern { cached(result) } else { result }
+    if caller.modern {
+        cached(result)
+    } else {
+        result
+    }
 }

@@ -72,21 +72,37 @@ pub(crate) fn task_tools() -> Vec<Value> {
             "Takes some seconds",
             json!({ "seconds": { "type": "number" }, "label": string }),
         ),
-        tool("failing_job", "Fails after a while; only as a task", json!({})),
-        tool("protocol_error_job", "Ends with a protocol error", json!({})),
+        tool(
+            "failing_job",
+            "Fails after a while; only as a task",
+            json!({}),
+        ),
+        tool(
+            "protocol_error_job",
+            "Ends with a protocol error",
+            json!({}),
+        ),
         tool(
             "confirm_delete",
             "Asks the person before it goes on",
             json!({ "filename": string }),
         ),
         tool("multi_input", "Asks the person twice at once", json!({})),
-        tool("test_tool_with_task", "Asks the person, then becomes a task", json!({})),
+        tool(
+            "test_tool_with_task",
+            "Asks the person, then becomes a task",
+            json!({}),
+        ),
     ]
 }
 
 impl Server {
     /// Calls a tool of [`task_tools`]; none if it is not one of them.
-    pub(crate) fn call_as_task(self: &Arc<Self>, caller: &Caller, params: &Value) -> Result<Option<Value>, Stop> {
+    pub(crate) fn call_as_task(
+        self: &Arc<Self>,
+        caller: &Caller,
+        params: &Value,
+    ) -> Result<Option<Value>, Stop> {
         let name = params["name"].as_str().unwrap_or_default();
         if !supports_tasks(name) {
             return Ok(None);
@@ -149,7 +165,10 @@ impl Server {
         let arguments = &params["arguments"];
         let result = match name {
             "slow_compute" => {
-                let seconds = arguments["seconds"].as_f64().unwrap_or(1.0).clamp(0.0, 600.0);
+                let seconds = arguments["seconds"]
+                    .as_f64()
+                    .unwrap_or(1.0)
+                    .clamp(0.0, 600.0);
                 wait(Duration::from_secs_f64(seconds));
                 text(&format!("{} computed for {seconds} s", arguments["label"]))
             }
@@ -159,11 +178,16 @@ impl Server {
                 result["isError"] = json!(true);
                 result
             }
-            "protocol_error_job" => return Err(Stop::error(-32603, "This job ends with a protocol error")),
+            "protocol_error_job" => {
+                return Err(Stop::error(-32603, "This job ends with a protocol error"));
+            }
             "confirm_delete" => {
                 let message = format!("Delete {}?", arguments["filename"]);
                 let answers = ask(vec![Ask::form("confirm", &message, confirm)])?;
-                text(&format!("Confirmed: {}", answers["confirm"]["content"]["confirm"]))
+                text(&format!(
+                    "Confirmed: {}",
+                    answers["confirm"]["content"]["confirm"]
+                ))
             }
             "multi_input" => {
                 let first = Ask::form("first", "The first?", confirm.clone());
@@ -193,7 +217,10 @@ impl Server {
                 result["resultType"] = json!("complete");
                 ("completed", ("result", result))
             }
-            Err(Stop::Error(code, message, _)) => ("failed", ("error", json!({ "code": code, "message": message }))),
+            Err(Stop::Error(code, message, _)) => (
+                "failed",
+                ("error", json!({ "code": code, "message": message })),
+            ),
         };
         self.change_task(id, |task| {
             task.status = outcome.0;
@@ -202,7 +229,12 @@ impl Server {
     }
 
     /// Waits until a task has ended, until `until`, or that long; whether the task is still on.
-    fn wait_for_task(&self, id: &str, time: Option<Duration>, until: impl Fn(&Task) -> bool) -> bool {
+    fn wait_for_task(
+        &self,
+        id: &str,
+        time: Option<Duration>,
+        until: impl Fn(&Task) -> bool,
+    ) -> bool {
         let deadline = time.map(|time| Instant::now() + time);
         let mut state = self.state();
         loop {
@@ -235,7 +267,12 @@ impl Server {
     }
 
     /// Answers `tasks/get`, `tasks/update` and `tasks/cancel`.
-    pub(crate) fn task(&self, caller: &Caller, method: &str, params: &Value) -> Result<Value, Stop> {
+    pub(crate) fn task(
+        &self,
+        caller: &Caller,
+        method: &str,
+        params: &Value,
+    ) -> Result<Value, Stop> {
         if !caller.speaks_tasks() {
             return Err(caller.lacks(TASKS, json!({ "extensions": { TASKS: {} } })));
         }
@@ -248,7 +285,10 @@ impl Server {
             "tasks/get" => return Ok(task.detailed(id)),
             "tasks/cancel" => self.change_task_in(&mut state, id, |task| task.status = "cancelled"),
             _ => {
-                let answers = params["inputResponses"].as_object().cloned().unwrap_or_default();
+                let answers = params["inputResponses"]
+                    .as_object()
+                    .cloned()
+                    .unwrap_or_default();
                 self.change_task_in(&mut state, id, |task| {
                     for (key, answer) in answers {
                         if task.pending.remove(&key).is_some() {

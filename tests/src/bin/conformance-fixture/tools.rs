@@ -24,7 +24,8 @@ impl Server {
             json!({ "name": name, "description": description, "inputSchema": schema })
         };
         let changes = |name: &str, description: &str| {
-            let schema = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
+            let schema =
+                json!({ "type": "object", "properties": { "name": { "type": "string" } } });
             json!({ "name": name, "description": description, "inputSchema": schema })
         };
         let mut tools = vec![
@@ -32,7 +33,10 @@ impl Server {
             plain("test_image_content", "Returns one image"),
             plain("test_audio_content", "Returns one sound"),
             plain("test_embedded_resource", "Returns one embedded resource"),
-            plain("test_multiple_content_types", "Returns a text, an image and a resource"),
+            plain(
+                "test_multiple_content_types",
+                "Returns a text, an image and a resource",
+            ),
             plain(
                 "test_resource_links",
                 "Returns links to a resource and to one of a template",
@@ -48,7 +52,10 @@ impl Server {
                 },
             }),
             plain("test_error_handling", "Always fails"),
-            plain("test_tool_with_logging", "Logs three messages while it runs"),
+            plain(
+                "test_tool_with_logging",
+                "Logs three messages while it runs",
+            ),
             plain(
                 "test_logging_tool",
                 "Logs a message if the request asks for log messages",
@@ -65,7 +72,10 @@ impl Server {
             ),
             wants("test_sampling", "prompt", "Asks the client's model"),
             wants("test_elicitation", "message", "Asks the person"),
-            plain("test_elicitation_sep1034_defaults", "Asks the person, with defaults"),
+            plain(
+                "test_elicitation_sep1034_defaults",
+                "Asks the person, with defaults",
+            ),
             plain(
                 "test_elicitation_sep1330_enums",
                 "Asks the person, with all forms of a choice",
@@ -77,7 +87,10 @@ impl Server {
                 "Answers the first call for an id by the error that names a URL",
             ),
             plain("test_roots", "Asks for the client's roots"),
-            plain("test_missing_capability", "Needs the client's sampling capability"),
+            plain(
+                "test_missing_capability",
+                "Needs the client's sampling capability",
+            ),
             plain("test_streaming_elicitation", "Asks the person"),
             plain("test_input_required_result_elicitation", "Asks for a name"),
             plain("test_input_required_result_sampling", "Asks for a capital"),
@@ -114,7 +127,10 @@ impl Server {
                 "test_trigger_resource_change",
                 "Adds or removes the resource test://extra-resource, or the one that it is told",
             ),
-            plain("test_update_resource", "Says that test://watched-resource was updated"),
+            plain(
+                "test_update_resource",
+                "Says that test://watched-resource was updated",
+            ),
             json!({
                 "name": "test_header_parameter",
                 "description": "Has an argument that HTTP mirrors in a header",
@@ -131,7 +147,11 @@ impl Server {
             }),
         ];
         tools.extend(task_tools());
-        tools.extend(self.extras("tools").iter().map(|name| plain(name, "Comes and goes")));
+        tools.extend(
+            self.extras("tools")
+                .iter()
+                .map(|name| plain(name, "Comes and goes")),
+        );
         tools
     }
 
@@ -143,8 +163,18 @@ impl Server {
         if let Some(result) = self.call_that_asks(caller, params)? {
             return Ok(result);
         }
-        let argument = |key: &str| params["arguments"][key].as_str().unwrap_or_default().to_owned();
-        let changed = |usual: &str| params["arguments"]["name"].as_str().unwrap_or(usual).to_owned();
+        let argument = |key: &str| {
+            params["arguments"][key]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let changed = |usual: &str| {
+            params["arguments"]["name"]
+                .as_str()
+                .unwrap_or(usual)
+                .to_owned()
+        };
         let result = match name {
             "test_simple_text" => text("This is a simple text response for testing."),
             "test_image_content" => content(json!([image()])),
@@ -200,7 +230,11 @@ impl Server {
                 for step in 1..=steps.unwrap_or_default() {
                     self.progress(caller, step, steps.unwrap_or_default());
                 }
-                for progress in if steps.is_none() { [0, 50, 100].as_slice() } else { &[] } {
+                for progress in if steps.is_none() {
+                    [0, 50, 100].as_slice()
+                } else {
+                    &[]
+                } {
                     self.progress(caller, *progress, 100);
                     if *progress < 100 {
                         std::thread::sleep(PAUSE);
@@ -210,7 +244,8 @@ impl Server {
             }
             "test_hold" => {
                 let write = |text: &str| {
-                    std::fs::write(argument("file"), text).map_err(|error| Stop::error(-32603, error.to_string()))
+                    std::fs::write(argument("file"), text)
+                        .map_err(|error| Stop::error(-32603, error.to_string()))
                 };
                 write("held\n")?;
                 self.progress(caller, 1, 2);
@@ -241,7 +276,9 @@ impl Server {
             "test_header_parameter" => text(&format!("Region: {}", argument("region"))),
             "json_schema_2020_12_tool" => text("Called with arguments that match its schema"),
             "greet" => text(&format!("Hello, {}!", argument("name"))),
-            _ if self.extras("tools").iter().any(|extra| extra == name) => text("The extra tool answers"),
+            _ if self.extras("tools").iter().any(|extra| extra == name) => {
+                text("The extra tool answers")
+            }
             _ => return Err(Stop::error(-32602, format!("Unknown tool: {name}"))),
         };
         Ok(result)
@@ -250,7 +287,12 @@ impl Server {
     /// Calls a tool that wants something of the client's side; none if it is not one of them.
     fn call_that_asks(&self, caller: &Caller, params: &Value) -> Result<Option<Value>, Stop> {
         let name = params["name"].as_str().unwrap_or_default();
-        let argument = |key: &str| params["arguments"][key].as_str().unwrap_or_default().to_owned();
+        let argument = |key: &str| {
+            params["arguments"][key]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         let string = || json!({ "type": "string" });
         let ask = |asks, state| self.inputs(caller, params, asks, state);
         let said = match name {
@@ -263,14 +305,20 @@ impl Server {
                 format!("LLM response: {said}")
             }
             "test_elicitation" | "test_streaming_elicitation" => {
-                let field = |description: &str| json!({ "type": "string", "description": description });
-                let properties =
-                    json!({ "username": field("User's response"), "email": field("User's email address") });
-                let answers = ask(vec![Ask::form("form", &argument("message"), properties)], None)?;
+                let field =
+                    |description: &str| json!({ "type": "string", "description": description });
+                let properties = json!({ "username": field("User's response"), "email": field("User's email address") });
+                let answers = ask(
+                    vec![Ask::form("form", &argument("message"), properties)],
+                    None,
+                )?;
                 format!("User response: {}", answers["form"])
             }
             "test_elicitation_sep1034_defaults" => {
-                let answers = ask(vec![Ask::form("form", "Please check these", defaults())], None)?;
+                let answers = ask(
+                    vec![Ask::form("form", "Please check these", defaults())],
+                    None,
+                )?;
                 completed(&answers["form"])
             }
             "test_elicitation_sep1330_enums" => {
@@ -298,12 +346,15 @@ impl Server {
                 if !caller.modern && self.state().asked_urls.insert(id.clone()) {
                     caller.require("elicitation.url")?;
                     let data = json!({ "elicitations": [url(&id)] });
-                    return Err(Stop::Error(-32042, "A URL has to be opened first".into(), Some(data)));
+                    return Err(Stop::Error(
+                        -32042,
+                        "A URL has to be opened first".into(),
+                        Some(data),
+                    ));
                 }
                 if caller.modern {
                     let mut asked = Ask::form("url", "Please sign in", json!({}));
-                    asked.params =
-                        json!({ "mode": "url", "message": "Please sign in", "url": "https://127.0.0.1/sign-in" });
+                    asked.params = json!({ "mode": "url", "message": "Please sign in", "url": "https://127.0.0.1/sign-in" });
                     ask(vec![asked], None)?;
                 }
                 "The URL was opened".into()
@@ -313,11 +364,17 @@ impl Server {
                 format!("Roots: {}", answers["client_roots"]["roots"])
             }
             "test_input_required_result_elicitation" => {
-                let asked = Ask::form("user_name", "What is your name?", json!({ "name": string() }));
+                let asked = Ask::form(
+                    "user_name",
+                    "What is your name?",
+                    json!({ "name": string() }),
+                );
                 let answers = ask(vec![asked], None)?;
                 format!(
                     "Hello, {}!",
-                    answers["user_name"]["content"]["name"].as_str().unwrap_or("nobody")
+                    answers["user_name"]["content"]["name"]
+                        .as_str()
+                        .unwrap_or("nobody")
                 )
             }
             "test_input_required_result_sampling" => {
@@ -328,14 +385,23 @@ impl Server {
                     .unwrap_or("nothing")
                     .into()
             }
-            "test_input_required_result_request_state" | "test_input_required_result_tampered_state" => {
-                let asked = Ask::form("confirm", "Please confirm", json!({ "ok": { "type": "boolean" } }));
+            "test_input_required_result_request_state"
+            | "test_input_required_result_tampered_state" => {
+                let asked = Ask::form(
+                    "confirm",
+                    "Please confirm",
+                    json!({ "ok": { "type": "boolean" } }),
+                );
                 ask(vec![asked], Some(name))?;
                 "state-ok".into()
             }
             "test_input_required_result_multiple_inputs" => {
                 let asks = vec![
-                    Ask::form("user_name", "What is your name?", json!({ "name": string() })),
+                    Ask::form(
+                        "user_name",
+                        "What is your name?",
+                        json!({ "name": string() }),
+                    ),
                     Ask::sampling("greeting", "Generate a greeting"),
                     Ask::roots("client_roots"),
                 ];
@@ -346,7 +412,11 @@ impl Server {
                 let name = if let Some(name) = state.strip_prefix("second ") {
                     name.to_owned()
                 } else {
-                    let asked = Ask::form("step1", "Step 1: What is your name?", json!({ "name": string() }));
+                    let asked = Ask::form(
+                        "step1",
+                        "Step 1: What is your name?",
+                        json!({ "name": string() }),
+                    );
                     let answers = ask(vec![asked], Some("first"))?;
                     answers["step1"]["content"]["name"]
                         .as_str()
@@ -367,7 +437,11 @@ impl Server {
                     asks.push(Ask::sampling("sample", "Say something"));
                 }
                 if caller.require("elicitation").is_ok() {
-                    asks.push(Ask::form("form", "Say something", json!({ "word": string() })));
+                    asks.push(Ask::form(
+                        "form",
+                        "Say something",
+                        json!({ "word": string() }),
+                    ));
                 }
                 Value::Object(ask(asks, None)?).to_string()
             }
@@ -379,7 +453,10 @@ impl Server {
 
 fn completed(answer: &Value) -> String {
     let action = answer["action"].as_str().unwrap_or("none");
-    format!("Elicitation completed: action={action}, content={}", answer["content"])
+    format!(
+        "Elicitation completed: action={action}, content={}",
+        answer["content"]
+    )
 }
 
 /// The params of an elicitation by URL, as 2025-11-25 has them.

@@ -270,8 +270,15 @@ fn rewrite(file: &str, enough: &str) {
     let last = file.metadata().unwrap().len() - 1;
     let mut rounds = 0u64;
     while !rounds.is_multiple_of(100) || !std::path::Path::new(enough).exists() {
-        file.write_all_at(if rounds.is_multiple_of(2) { b"\n" } else { b" " }, last)
-            .unwrap();
+        file.write_all_at(
+            if rounds.is_multiple_of(2) {
+                b"\n"
+            } else {
+                b" "
+            },
+            last,
+        )
+        .unwrap();
         rounds += 1;
     }
     say(&rounds.to_string());
@@ -280,7 +287,10 @@ fn rewrite(file: &str, enough: &str) {
 /// Executes a program in the place of this one.
 fn become_program(words: &[&str]) -> ! {
     use std::os::unix::process::CommandExt;
-    eprintln!("inmate: {}", Command::new(words[0]).args(&words[1..]).exec());
+    eprintln!(
+        "inmate: {}",
+        Command::new(words[0]).args(&words[1..]).exec()
+    );
     exit(2)
 }
 
@@ -339,7 +349,10 @@ fn facts() {
     for (name, value) in environment {
         say(&format!("env {name}={value}"));
     }
-    say(&format!("cwd {}", std::env::current_dir().unwrap().display()));
+    say(&format!(
+        "cwd {}",
+        std::env::current_dir().unwrap().display()
+    ));
     for directory in ["/", "/dev", "/tmp"] {
         say(&format!("ls {directory} {}", names_in(directory).join(" ")));
     }
@@ -348,14 +361,21 @@ fn facts() {
 
 fn names_in(directory: &str) -> Vec<String> {
     let entries = std::fs::read_dir(directory).unwrap();
-    let mut names: Vec<String> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = entries
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
 
 /// Tries what a hostile server would; says of each whether it worked.
 fn attack(paths: &[&str]) {
-    let tell = |what: &str, worked: bool| say(&format!("{what}: {}", if worked { "WORKED" } else { "failed" }));
+    let tell = |what: &str, worked: bool| {
+        say(&format!(
+            "{what}: {}",
+            if worked { "WORKED" } else { "failed" }
+        ))
+    };
     for target in paths.iter().filter(|t| t.contains(':')) {
         let connected = target
             .to_socket_addrs()
@@ -363,14 +383,23 @@ fn attack(paths: &[&str]) {
         tell(&format!("connect {target}"), connected);
     }
     for path in paths.iter().filter(|t| t.starts_with('/')) {
-        tell(&format!("see {path}"), std::fs::symlink_metadata(path).is_ok());
-        tell(&format!("talk to {path}"), UnixStream::connect(path).is_ok());
+        tell(
+            &format!("see {path}"),
+            std::fs::symlink_metadata(path).is_ok(),
+        );
+        tell(
+            &format!("talk to {path}"),
+            UnixStream::connect(path).is_ok(),
+        );
     }
     #[cfg(target_os = "linux")]
     for name in paths.iter().filter_map(|t| t.strip_prefix('@')) {
         use std::os::linux::net::SocketAddrExt;
         let address = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
-        tell(&format!("talk to @{name}"), UnixStream::connect_addr(&address).is_ok());
+        tell(
+            &format!("talk to @{name}"),
+            UnixStream::connect_addr(&address).is_ok(),
+        );
     }
     for pid in paths.iter().filter_map(|t| t.strip_prefix("pid ")) {
         let pid = pid.parse().unwrap();
@@ -379,8 +408,14 @@ fn attack(paths: &[&str]) {
         tell(&format!("trace {pid}"), sys::trace(pid));
     }
     tell("write to /", std::fs::write("/written", b"x").is_ok());
-    tell("write to /dev", std::fs::write("/dev/written", b"x").is_ok());
-    tell("write to /tmp", std::fs::write("/tmp/written", b"x").is_ok());
+    tell(
+        "write to /dev",
+        std::fs::write("/dev/written", b"x").is_ok(),
+    );
+    tell(
+        "write to /tmp",
+        std::fs::write("/tmp/written", b"x").is_ok(),
+    );
     tell(
         "fill /tmp beyond its size",
         std::fs::write("/tmp/filled", vec![0; 3 << 20]).is_ok(),

@@ -23,7 +23,8 @@ pub(crate) fn serve() {
                 "capabilities": { "tools": {} },
                 "serverInfo": { "name": "inmate", "version": "1" } } }),
             "tools/list" => {
-                let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+                let tool =
+                    |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
                 json!({ "result": { "tools": [tool("run"), tool("echo")] } })
             }
             "tools/call" => {

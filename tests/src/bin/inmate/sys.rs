@@ -1,6 +1,9 @@
 //! System calls of the inmate.
 
-#![allow(unsafe_code, reason = "a hostile server tries what no safe library offers")]
+#![allow(
+    unsafe_code,
+    reason = "a hostile server tries what no safe library offers"
+)]
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -80,8 +83,8 @@ const LAST_SIGNAL: i32 = if cfg!(target_os = "freebsd") { 126 } else { 31 };
 /// The limits of getrlimit(2) in the order of their numbers.
 #[cfg(target_os = "freebsd")]
 const LIMITS: &[&str] = &[
-    "cpu", "fsize", "data", "stack", "core", "rss", "memlock", "nproc", "nofile", "sbsize", "as", "npts", "swap",
-    "kqueues", "umtx", "pipebuf",
+    "cpu", "fsize", "data", "stack", "core", "rss", "memlock", "nproc", "nofile", "sbsize", "as",
+    "npts", "swap", "kqueues", "umtx", "pipebuf",
 ];
 #[cfg(target_os = "linux")]
 const LIMITS: &[&str] = &[
@@ -110,7 +113,10 @@ pub(crate) fn facts() -> Vec<String> {
     unsafe {
         lines.push(format!("uid {} {}", libc::getuid(), libc::geteuid()));
         lines.push(format!("gid {} {}", libc::getgid(), libc::getegid()));
-        lines.push(format!("groups {}", libc::getgroups(0, std::ptr::null_mut())));
+        lines.push(format!(
+            "groups {}",
+            libc::getgroups(0, std::ptr::null_mut())
+        ));
         let open: Vec<String> = (0..70_000)
             .filter(|fd| libc::fcntl(*fd, libc::F_GETFD) != -1)
             .map(|fd: i32| fd.to_string())
@@ -143,7 +149,9 @@ pub(crate) fn facts() -> Vec<String> {
         lines.push(format!("umask {mask:o}"));
         let mut set = std::mem::zeroed();
         libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut set);
-        let blocked = (1..=LAST_SIGNAL).filter(|n| libc::sigismember(&set, *n) == 1).count();
+        let blocked = (1..=LAST_SIGNAL)
+            .filter(|n| libc::sigismember(&set, *n) == 1)
+            .count();
         lines.push(format!("blocked {blocked}"));
         let ignored = (1..=LAST_SIGNAL).filter(|n| {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -155,7 +163,10 @@ pub(crate) fn facts() -> Vec<String> {
         lines.push(format!("ignored {}", ignored.count()));
         let mut timer: libc::itimerval = std::mem::zeroed();
         libc::getitimer(libc::ITIMER_REAL, &mut timer);
-        lines.push(format!("timer {} {}", timer.it_value.tv_sec, timer.it_value.tv_usec));
+        lines.push(format!(
+            "timer {} {}",
+            timer.it_value.tv_sec, timer.it_value.tv_usec
+        ));
         lines.push(format!("leader {}", libc::getsid(0) == libc::getpid()));
         lines.push(format!("nice {}", libc::getpriority(libc::PRIO_PROCESS, 0)));
     }
@@ -259,7 +270,8 @@ pub(crate) mod freebsd {
     fn procctl(command: c_int, number: &mut c_int) {
         let number = std::ptr::from_mut(number).cast::<c_void>();
         // SAFETY: the commands that are used here take a pointer to a number.
-        let done = unsafe { libc::procctl(libc::P_PID, std::process::id().into(), command, number) };
+        let done =
+            unsafe { libc::procctl(libc::P_PID, std::process::id().into(), command, number) };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
@@ -352,7 +364,12 @@ pub(crate) mod freebsd {
 
     /// The program of a process (sysctl kern.proc.pathname), if it may be known.
     fn program(pid: i32) -> String {
-        let name = [libc::CTL_KERN, libc::KERN_PROC, libc::KERN_PROC_PATHNAME, pid];
+        let name = [
+            libc::CTL_KERN,
+            libc::KERN_PROC,
+            libc::KERN_PROC_PATHNAME,
+            pid,
+        ];
         let mut path = [0u8; 1024];
         let mut size = path.len();
         // SAFETY: four numbers, room for the path, and its size.

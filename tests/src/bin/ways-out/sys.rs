@@ -1,6 +1,9 @@
 //! The ways out of the sandbox, each a system call.
 
-#![allow(unsafe_code, reason = "it tries system calls that the sandbox must refuse")]
+#![allow(
+    unsafe_code,
+    reason = "it tries system calls that the sandbox must refuse"
+)]
 #![allow(unused_unsafe, reason = "some ways are functions of this file")]
 
 use std::mem::zeroed;
@@ -139,7 +142,12 @@ fn removed(memory: c_int) -> c_int {
 
 /// Runs true(1) in place of this program: `open` is what it would have said.
 fn run_true() -> c_int {
-    let arguments = [c"sh".as_ptr(), c"-c".as_ptr(), c"echo open".as_ptr(), null()];
+    let arguments = [
+        c"sh".as_ptr(),
+        c"-c".as_ptr(),
+        c"echo open".as_ptr(),
+        null(),
+    ];
     // SAFETY: literals, and a list of them that ends with a null.
     unsafe { libc::execv(c"/bin/sh".as_ptr(), arguments.as_ptr()) }
 }
@@ -165,7 +173,15 @@ fn connect_to_loopback() -> c_int {
 #[cfg(target_os = "linux")]
 fn mount_of_no_kind() -> c_int {
     // SAFETY: literals and a null pointer.
-    match unsafe { libc::mount(c"none".as_ptr(), c"/tmp".as_ptr(), c"no-such-kind".as_ptr(), 0, null()) } {
+    match unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/tmp".as_ptr(),
+            c"no-such-kind".as_ptr(),
+            0,
+            null(),
+        )
+    } {
         -1 if std::io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV) => 0,
         done => done,
     }

@@ -37,10 +37,15 @@ fn place_of(stage: &Stage, origin: &str, edit: impl Fn(&mut Vec<String>, &Place)
     fs::write(&path, contract.to_string()).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
     let mut args = stage.arguments();
-    let at = args.iter().position(|argument| argument == "--origin").unwrap();
+    let at = args
+        .iter()
+        .position(|argument| argument == "--origin")
+        .unwrap();
     args[at + 1] = origin.to_owned();
     edit(&mut args, &place);
-    place.registry(&json!({ "git": { "command": program("colibri-mcp"), "args": args, "contract": path } }));
+    place.registry(
+        &json!({ "git": { "command": program("colibri-mcp"), "args": args, "contract": path } }),
+    );
     place
 }
 
@@ -75,18 +80,30 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
     stage.write(&format!("{}/new", stage.tree("p0.3.2")), "x");
     let commit = json!({ "slug": "p0.3.2", "message": "Add new", "paths": ["."] });
     let committed = done(&mut client, "git_commit", commit.clone());
-    assert_eq!(committed["sha"], stage.git("repo", &["rev-parse", "feature/p0.3.2"]));
+    assert_eq!(
+        committed["sha"],
+        stage.git("repo", &["rev-parse", "feature/p0.3.2"])
+    );
     for (tool, arguments) in [
         ("git_status", json!({ "slug": "p0.3.2" })),
-        ("git_diff", json!({ "slug": "p0.3.2", "against": "origin/main" })),
+        (
+            "git_diff",
+            json!({ "slug": "p0.3.2", "against": "origin/main" }),
+        ),
         ("git_log", json!({ "slug": "p0.3.2", "count": 5 })),
         ("git_log", json!({})),
-        ("git_log", json!({ "slug": "p0.3.2", "paths": ["tab\there"] })),
+        (
+            "git_log",
+            json!({ "slug": "p0.3.2", "paths": ["tab\there"] }),
+        ),
         ("git_diff", json!({ "slug": "p0.3.2", "paths": ["new"] })),
         ("git_show", json!({ "commit": committed["sha"] })),
         ("git_blame", json!({ "slug": "p0.3.2", "path": "a.txt" })),
         ("git_worktrees", json!({})),
-        ("git_update", json!({ "slug": "p0.3.2", "action": "rebase" })),
+        (
+            "git_update",
+            json!({ "slug": "p0.3.2", "action": "rebase" }),
+        ),
     ] {
         done(&mut client, tool, arguments);
     }
@@ -97,9 +114,17 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         "{updates:?}"
     );
     done(&mut client, "git_worktree_add", json!({ "slug": "other" }));
-    let removed = done(&mut client, "git_worktree_remove", json!({ "slug": "other" }));
+    let removed = done(
+        &mut client,
+        "git_worktree_remove",
+        json!({ "slug": "other" }),
+    );
     let details = told(&place, "vcs_branch_removed");
-    assert_eq!((details.len(), &details[0]["sha"]), (1, &removed["sha"]), "{details:?}");
+    assert_eq!(
+        (details.len(), &details[0]["sha"]),
+        (1, &removed["sha"]),
+        "{details:?}"
+    );
     for (event, count, said) in [("vcs_branch", 2, &made), ("vcs_commit", 1, &committed)] {
         let details = told(&place, event);
         assert_eq!(details.len(), count, "{details:?}");
@@ -116,7 +141,10 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
     // A push is refused, whatever else is said with it; twice is one task.
     let sha = &committed["sha"];
     let mut tasks = Vec::new();
-    for more in [json!({}), json!({ "force": true, "remote": "ext::sh -c id" })] {
+    for more in [
+        json!({}),
+        json!({ "force": true, "remote": "ext::sh -c id" }),
+    ] {
         let mut arguments = json!({ "branch": "feature/p0.3.2", "sha": sha });
         arguments
             .as_object_mut()
@@ -125,7 +153,11 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         let answer = call(&mut client, "git_push", arguments);
         assert_eq!(code_of(&answer), Some("CONTRACT_DENIED"), "{answer}");
         let error = &answer["result"]["_meta"]["org.colibri/error"];
-        tasks.push(error["deferred"]["task"].as_u64().unwrap_or_else(|| panic!("{answer}")));
+        tasks.push(
+            error["deferred"]["task"]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{answer}")),
+        );
     }
     assert_eq!(tasks[0], tasks[1]);
     let details = told(&place, "vcs_push_refused");
@@ -134,8 +166,13 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         (&details[0]["branch"], &details[0]["sha"]),
         (&json!("feature/p0.3.2"), sha)
     );
-    let task = client.call("colibri_get_task", json!({ "task": tasks[0] })).to_string();
-    assert!(task.contains("feature/p0.3.2") && task.contains("person"), "{task}");
+    let task = client
+        .call("colibri_get_task", json!({ "task": tasks[0] }))
+        .to_string();
+    assert!(
+        task.contains("feature/p0.3.2") && task.contains("person"),
+        "{task}"
+    );
     assert_eq!(
         stage.git("origin.git", &["for-each-ref", "--format=%(refname)"]),
         "refs/heads/main"
@@ -143,7 +180,10 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
 
     // What the contract says of messages and paths.
     for (key, value) in [
-        ("message", json!("Add\n\nSigned-off-by: Linus <l@example.org>")),
+        (
+            "message",
+            json!("Add\n\nSigned-off-by: Linus <l@example.org>"),
+        ),
         ("message", json!("Add\n\nco-authored-by: A <a@b>")),
         ("message", json!("Add [skip ci]")),
         ("message", json!("Add\n\nskip-checks: true")),
@@ -169,17 +209,30 @@ fn branches_and_commits_are_recorded_and_a_refused_push_is_a_task() {
         ("git_log", json!({ "count": 201 })),
         ("git_log", json!({ "paths": ["../x"] })),
         ("git_show", json!({ "commit": "--all" })),
-        ("git_blame", json!({ "slug": "p0.3.2", "path": "/etc/passwd" })),
-        ("git_worktree_remove", json!({ "slug": "p0.3.2", "discard": "yes" })),
+        (
+            "git_blame",
+            json!({ "slug": "p0.3.2", "path": "/etc/passwd" }),
+        ),
+        (
+            "git_worktree_remove",
+            json!({ "slug": "p0.3.2", "discard": "yes" }),
+        ),
         (
             "git_update",
             json!({ "slug": "p0.3.2", "action": "merge", "onto": "main" }),
         ),
         ("git_update", json!({ "slug": "p0.3.2", "action": "reset" })),
-        ("git_diff", json!({ "slug": "p0.3.2", "against": "--output=x" })),
+        (
+            "git_diff",
+            json!({ "slug": "p0.3.2", "against": "--output=x" }),
+        ),
     ] {
         let answer = call(&mut client, tool, arguments);
-        assert_eq!(code_of(&answer), Some("CONTRACT_DENIED"), "{tool}: {answer}");
+        assert_eq!(
+            code_of(&answer),
+            Some("CONTRACT_DENIED"),
+            "{tool}: {answer}"
+        );
     }
     assert_eq!(told(&place, "vcs_commit").len(), 1);
     drop(daemon);
@@ -211,11 +264,21 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
         assert_eq!(said["error"]["code"], code, "{answer}");
         assert_eq!(port.connections() - before, attempts, "{code}");
         let records = place.trail();
-        let retries: Vec<&Value> = records.iter().filter(|record| record["kind"] == "retry").collect();
+        let retries: Vec<&Value> = records
+            .iter()
+            .filter(|record| record["kind"] == "retry")
+            .collect();
         assert_eq!(retries.len(), attempts - 1, "{code}");
-        assert!(retries.iter().all(|record| record["error_code"] == code), "{retries:?}");
+        assert!(
+            retries.iter().all(|record| record["error_code"] == code),
+            "{retries:?}"
+        );
         assert!(said["deferred"]["task"].is_u64(), "{answer}");
-        let class = if attempts > 1 { "transient" } else { "permanent" };
+        let class = if attempts > 1 {
+            "transient"
+        } else {
+            "permanent"
+        };
         let exit = records
             .iter()
             .rfind(|record| record["operation"] == "git_fetch")
@@ -236,7 +299,12 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
     let said = &answer["result"]["structuredContent"];
     assert_eq!(said["error"]["code"], "INTEGRATION_UNAVAILABLE", "{answer}");
     assert!(said["deferred"]["task"].is_u64(), "{answer}");
-    assert!(unconnected.trail().iter().all(|record| record["kind"] != "retry"));
+    assert!(
+        unconnected
+            .trail()
+            .iter()
+            .all(|record| record["kind"] != "retry")
+    );
     drop(daemon);
     // What passes is tried again: here git's program is being written.
     let busy = place_of(&stage, &stage.origin(), |args, place| {
@@ -244,10 +312,16 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
         let script = b"#!/bin/sh\n";
         fs::write(&own, script).unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
-        let at = args.iter().position(|argument| argument == "--git").unwrap();
+        let at = args
+            .iter()
+            .position(|argument| argument == "--git")
+            .unwrap();
         args[at + 1] = own.display().to_string();
     });
-    let writing = fs::OpenOptions::new().append(true).open(busy.path("git")).unwrap();
+    let writing = fs::OpenOptions::new()
+        .append(true)
+        .open(busy.path("git"))
+        .unwrap();
     let daemon = busy.start(&["--write"]);
     let answer = call(&mut daemon.quiet(LEGACY), "git_fetch", json!({}));
     drop(writing);
@@ -259,7 +333,13 @@ fn what_may_pass_is_tried_four_times_and_then_somebodys_task() {
     );
     assert!(said["deferred"]["task"].is_u64(), "{answer}");
     let records = busy.trail();
-    assert_eq!(records.iter().filter(|record| record["kind"] == "retry").count(), 3);
+    assert_eq!(
+        records
+            .iter()
+            .filter(|record| record["kind"] == "retry")
+            .count(),
+        3
+    );
     let exit = records
         .iter()
         .rfind(|record| record["operation"] == "git_fetch")

@@ -88,7 +88,11 @@ const TRAPS: &[Trap] = &[
         what: "core.hooksPath",
         lay: |stage, trap| {
             hooks(stage, "evil-hooks", trap);
-            set(stage, "core.hooksPath", &stage.path("evil-hooks").display().to_string());
+            set(
+                stage,
+                "core.hooksPath",
+                &stage.path("evil-hooks").display().to_string(),
+            );
         },
         spring: |_| tree(&["update-ref", "refs/heads/side", "HEAD"]),
         refused: None,
@@ -202,8 +206,12 @@ const TRAPS: &[Trap] = &[
                 &["commit", "--quiet", "--allow-empty", "-m", "Unsigned"],
             );
             let commit = stage.git("repo", &["cat-file", "commit", "feature/x"]);
-            let armor = "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n";
-            stage.write("signed", &(commit.replacen("\n\n", &format!("\n{armor}"), 1) + "\n"));
+            let armor =
+                "gpgsig -----BEGIN PGP SIGNATURE-----\n \n x\n -----END PGP SIGNATURE-----\n\n";
+            stage.write(
+                "signed",
+                &(commit.replacen("\n\n", &format!("\n{armor}"), 1) + "\n"),
+            );
             let signed = stage.path("signed").display().to_string();
             let sha = stage.git("repo", &["hash-object", "-t", "commit", "-w", &signed]);
             stage.git("repo", &["update-ref", "refs/heads/feature/x", &sha]);
@@ -215,14 +223,23 @@ const TRAPS: &[Trap] = &[
         what: "include.path",
         lay: |stage, trap| {
             stage.write("evil-config", &format!("[core]\n\tfsmonitor = {trap}\n"));
-            set(stage, "include.path", &stage.path("evil-config").display().to_string());
+            set(
+                stage,
+                "include.path",
+                &stage.path("evil-config").display().to_string(),
+            );
         },
         spring: |_| tree(&["status"]),
         refused: None,
     },
     Trap {
         what: "the user's configuration",
-        lay: |stage, trap| stage.write("home/.gitconfig", &format!("[core]\n\tfsmonitor = {trap}\n")),
+        lay: |stage, trap| {
+            stage.write(
+                "home/.gitconfig",
+                &format!("[core]\n\tfsmonitor = {trap}\n"),
+            )
+        },
         spring: |_| tree(&["status"]),
         refused: None,
     },
@@ -241,7 +258,11 @@ const TRAPS: &[Trap] = &[
     Trap {
         what: "url.insteadOf of the pinned address",
         lay: |stage, trap| {
-            set(stage, &format!("url.ext::{trap}.insteadOf"), &stage.origin());
+            set(
+                stage,
+                &format!("url.ext::{trap}.insteadOf"),
+                &stage.origin(),
+            );
             set(stage, "protocol.ext.allow", "always");
         },
         spring: |stage| vec![("repo".to_owned(), vec!["fetch", stage.origin().leak()])],
@@ -260,7 +281,11 @@ const TRAPS: &[Trap] = &[
         what: "remote.NAME.uploadpack, the name being the pinned address",
         lay: |stage, trap| {
             set(stage, "remote.origin.uploadpack", trap);
-            set(stage, &format!("remote.{}.uploadpack", stage.origin()), trap);
+            set(
+                stage,
+                &format!("remote.{}.uploadpack", stage.origin()),
+                trap,
+            );
         },
         spring: |stage| vec![("repo".to_owned(), vec!["fetch", stage.origin().leak()])],
         refused: None,
@@ -273,7 +298,12 @@ const TRAPS: &[Trap] = &[
             let sha = stage.git(&format!("{tree}/sub"), &["rev-parse", "HEAD"]);
             stage.git(
                 &tree,
-                &["update-index", "--add", "--cacheinfo", &format!("160000,{sha},sub")],
+                &[
+                    "update-index",
+                    "--add",
+                    "--cacheinfo",
+                    &format!("160000,{sha},sub"),
+                ],
             );
             stage.git(&tree, &["commit", "--quiet", "-m", "Add a submodule"]);
             stage.write(
@@ -290,18 +320,33 @@ const TRAPS: &[Trap] = &[
         what: "a submodule that is fetched as well",
         lay: |stage, trap| {
             nested(stage, "repo/sub", trap);
-            stage.git("repo/sub", &["config", "remote.origin.url", &format!("ext::{trap}")]);
             stage.git(
                 "repo/sub",
-                &["config", "remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*"],
+                &["config", "remote.origin.url", &format!("ext::{trap}")],
+            );
+            stage.git(
+                "repo/sub",
+                &[
+                    "config",
+                    "remote.origin.fetch",
+                    "+refs/heads/*:refs/remotes/origin/*",
+                ],
             );
             stage.git("repo/sub", &["config", "protocol.ext.allow", "always"]);
             let sha = stage.git("repo/sub", &["rev-parse", "HEAD"]);
             stage.git(
                 "repo",
-                &["update-index", "--add", "--cacheinfo", &format!("160000,{sha},sub")],
+                &[
+                    "update-index",
+                    "--add",
+                    "--cacheinfo",
+                    &format!("160000,{sha},sub"),
+                ],
             );
-            stage.write("repo/.gitmodules", "[submodule \"sub\"]\n\tpath = sub\n\turl = ./sub\n");
+            stage.write(
+                "repo/.gitmodules",
+                "[submodule \"sub\"]\n\tpath = sub\n\turl = ./sub\n",
+            );
             set(stage, "submodule.sub.url", "./sub");
             set(stage, "submodule.sub.active", "true");
             set(stage, "fetch.recurseSubmodules", "true");
@@ -314,7 +359,10 @@ const TRAPS: &[Trap] = &[
         lay: |stage, trap| {
             nested(stage, "evil", trap);
             let there = stage.path("evil/.git").display().to_string();
-            stage.write("repo/.worktrees/claude/x/.git", &format!("gitdir: {there}\n"));
+            stage.write(
+                "repo/.worktrees/claude/x/.git",
+                &format!("gitdir: {there}\n"),
+            );
         },
         spring: |_| tree(&["status"]),
         refused: None,
@@ -341,13 +389,19 @@ const TRAPS: &[Trap] = &[
     Trap {
         what: "core.alternateRefsCommand and alternates",
         lay: |stage, trap| {
-            stage.git(".", &["clone", "--quiet", "--bare", "origin.git", "other.git"]);
+            stage.git(
+                ".",
+                &["clone", "--quiet", "--bare", "origin.git", "other.git"],
+            );
             let objects = stage.path("other.git/objects").display().to_string();
             stage.write("repo/.git/objects/info/alternates", &format!("{objects}\n"));
             set(stage, "core.alternateRefsCommand", trap);
             // Something to be fetched, so that what is here is asked for.
             stage.git(".", &["clone", "--quiet", "origin.git", "other"]);
-            stage.git("other", &["commit", "--quiet", "--allow-empty", "-m", "Newer"]);
+            stage.git(
+                "other",
+                &["commit", "--quiet", "--allow-empty", "-m", "Newer"],
+            );
             stage.git("other", &["push", "--quiet", "origin", "main"]);
         },
         spring: |_| root(&["fetch", "origin"]),
@@ -511,7 +565,10 @@ fn links_lead_nowhere() {
         let before = names(&there);
         for (tool, arguments) in [
             ("git_worktree_add", json!({ "slug": "y" })),
-            ("git_commit", json!({ "slug": "x", "message": "m", "paths": ["new"] })),
+            (
+                "git_commit",
+                json!({ "slug": "x", "message": "m", "paths": ["new"] }),
+            ),
             ("git_status", json!({ "slug": "x" })),
             ("git_diff", json!({ "slug": "x" })),
         ] {
@@ -526,7 +583,10 @@ fn links_lead_nowhere() {
             );
         }
         assert_eq!(names(&there), before, "{at}");
-        assert!(!stage.path("repo/.git/refs/heads/feature/y").exists(), "{at}");
+        assert!(
+            !stage.path("repo/.git/refs/heads/feature/y").exists(),
+            "{at}"
+        );
     }
     // Inside a worktree they are what they are: nothing behind them is read.
     let stage = Stage::new();
@@ -543,7 +603,10 @@ fn links_lead_nowhere() {
         json!({ "slug": "x", "message": "m", "paths": ["dir/b.txt", "dir"] }),
     );
     let listed = stage.git("repo", &["ls-tree", "-r", "feature/x"]);
-    assert!(listed.contains("120000") && !listed.contains("dir/b.txt"), "{listed}");
+    assert!(
+        listed.contains("120000") && !listed.contains("dir/b.txt"),
+        "{listed}"
+    );
 }
 
 #[test]
@@ -555,9 +618,15 @@ fn a_branch_that_is_another_is_left_alone() {
     let main = stage.git("repo", &["rev-parse", "main"]);
     let commit = json!({ "slug": "x", "message": "m", "paths": ["new"] });
     // Its name stands for main.
-    stage.git("repo", &["symbolic-ref", "refs/heads/feature/x", "refs/heads/main"]);
+    stage.git(
+        "repo",
+        &["symbolic-ref", "refs/heads/feature/x", "refs/heads/main"],
+    );
     assert_eq!(adapter.fails("git_commit", commit.clone()).0, "GIT_REFUSED");
-    stage.git("repo", &["symbolic-ref", "--delete", "refs/heads/feature/x"]);
+    stage.git(
+        "repo",
+        &["symbolic-ref", "--delete", "refs/heads/feature/x"],
+    );
     stage.git("repo", &["update-ref", "refs/heads/feature/x", &main]);
     // The worktree is on another, or on none.
     for head in [
@@ -603,7 +672,10 @@ fn submodules_and_other_repositories_are_not_committed() {
     nested(&stage, &format!("{}/inner", stage.tree("x")), &program);
     let _ = fs::remove_file(stage.mark());
     for paths in [json!(["inner"]), json!(["."]), json!(["inner/file"])] {
-        let (code, _) = adapter.fails("git_commit", json!({ "slug": "x", "message": "m", "paths": paths }));
+        let (code, _) = adapter.fails(
+            "git_commit",
+            json!({ "slug": "x", "message": "m", "paths": paths }),
+        );
         assert_eq!(code, "GIT_REFUSED");
     }
     assert!(!stage.mark().exists());
@@ -622,7 +694,9 @@ fn an_unreadable_place_is_said_and_leaves_nothing() {
     let (code, message) = adapter.fails("git_worktree_add", json!({ "slug": "x" }));
     assert_eq!(code, "GIT_FAILED", "{message}");
     assert!(message.contains("refs/heads/feature"), "{message}");
-    assert!(!stage.path("repo/.git/worktrees/x").exists() && !stage.path(&stage.tree("x")).exists());
+    assert!(
+        !stage.path("repo/.git/worktrees/x").exists() && !stage.path(&stage.tree("x")).exists()
+    );
     stage.git("repo", &["branch", "-D", "feature"]);
     adapter.done("git_worktree_add", json!({ "slug": "x" }));
     let mode = fs::metadata(stage.path("repo/.git/worktrees/x"))

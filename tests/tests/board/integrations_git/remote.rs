@@ -14,7 +14,10 @@ const TOKEN: &str = "t0k3n-0123456789";
 
 fn adapter(stage: &Stage, url: &str, token: &str) -> Adapter {
     let mut arguments = stage.arguments();
-    let at = arguments.iter().position(|argument| argument == "--origin").unwrap();
+    let at = arguments
+        .iter()
+        .position(|argument| argument == "--origin")
+        .unwrap();
     arguments[at + 1] = url.to_owned();
     stage.adapter_of(&arguments, &[("GIT_ORIGIN_TOKEN", token)])
 }
@@ -33,12 +36,18 @@ fn serve(root: PathBuf) -> Port {
             );
         }
         let path = request.line.split(' ').nth(1).unwrap_or_default();
-        let path = path.split('?').next().unwrap_or_default().trim_start_matches("/p.git/");
+        let path = path
+            .split('?')
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("/p.git/");
         match fs::read(root.join(path)) {
             Ok(bytes) => {
                 use std::io::Write as _;
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", bytes.len());
-                stream.write_all(&[head.as_bytes(), &bytes].concat()).is_ok()
+                stream
+                    .write_all(&[head.as_bytes(), &bytes].concat())
+                    .is_ok()
             }
             Err(_) => answer(stream, "404 Not Found", "", ""),
         }
@@ -56,9 +65,15 @@ fn a_credential_goes_to_origin_and_a_revoked_one_is_final() {
     for token in ["revoked", ""] {
         // What the repository would ask for one instead is not asked.
         let program = stage.trap("trap.sh");
-        stage.git("repo", &["config", "credential.helper", &format!("!{program}")]);
+        stage.git(
+            "repo",
+            &["config", "credential.helper", &format!("!{program}")],
+        );
         stage.git("repo", &["config", "core.askPass", &program]);
-        stage.plain("repo", &["fetch", &port.url("/p.git")]).output().unwrap();
+        stage
+            .plain("repo", &["fetch", &port.url("/p.git")])
+            .output()
+            .unwrap();
         assert!(stage.mark().exists());
         fs::remove_file(stage.mark()).unwrap();
         let result = adapter(&stage, &port.url("/p.git"), token).call("git_fetch", json!({}));
@@ -75,7 +90,8 @@ fn a_credential_goes_to_origin_and_a_revoked_one_is_final() {
 #[test]
 fn faults_of_origin_have_their_codes() {
     let stage = Stage::new();
-    let elsewhere = Port::answering(|_: &Request, stream: &mut TcpStream| answer(stream, "200 OK", "", ""));
+    let elsewhere =
+        Port::answering(|_: &Request, stream: &mut TcpStream| answer(stream, "200 OK", "", ""));
     let location = format!("Location: {}\r\n", elsewhere.url("/q.git/info/refs"));
     for (status, head, code) in [
         ("500 Oops", "", "GIT_UNREACHABLE"),
@@ -90,22 +106,32 @@ fn faults_of_origin_have_their_codes() {
                 "no \u{1b}[2J\u{202e} {TOKEN} {}",
                 request.field("authorization").unwrap_or_default()
             );
-            answer(stream, status, &format!("{head}Content-Type: text/plain\r\n"), &told)
+            answer(
+                stream,
+                status,
+                &format!("{head}Content-Type: text/plain\r\n"),
+                &told,
+            )
         });
-        let (found, message) = adapter(&stage, &port.url("/p.git"), TOKEN).fails("git_fetch", json!({}));
+        let (found, message) =
+            adapter(&stage, &port.url("/p.git"), TOKEN).fails("git_fetch", json!({}));
         assert_eq!(found, code, "{status}: {message}");
-        let is_safe =
-            !message.contains(['\u{1b}', '\u{202e}']) && !message.contains(TOKEN) && !message.contains("Z2l0");
+        let is_safe = !message.contains(['\u{1b}', '\u{202e}'])
+            && !message.contains(TOKEN)
+            && !message.contains("Z2l0");
         assert!(is_safe && message.contains("status 128"), "{message}");
     }
     // A redirect is not followed, and so the token is nobody else's.
     assert_eq!(elsewhere.connections(), 0);
-    let (code, _) = adapter(&stage, "http://127.0.0.1:1/p.git", TOKEN).fails("git_fetch", json!({}));
+    let (code, _) =
+        adapter(&stage, "http://127.0.0.1:1/p.git", TOKEN).fails("git_fetch", json!({}));
     assert_eq!(code, "GIT_UNREACHABLE");
     // The clone's own branch main is not origin's.
     let nowhere = format!("file://{}", stage.path("nowhere.git").display());
     assert_eq!(
-        adapter(&stage, &nowhere, "").fails("git_fetch", json!({})).0,
+        adapter(&stage, &nowhere, "")
+            .fails("git_fetch", json!({}))
+            .0,
         "GIT_FAILED"
     );
 }
@@ -119,8 +145,12 @@ fn a_credential_is_not_shown_in_part_either() {
         let port = Port::answering(move |_: &Request, stream: &mut TcpStream| {
             answer(stream, "500 Oops", "Content-Type: text/plain\r\n", &said)
         });
-        let (_, message) = adapter(&stage, &port.url("/p.git"), TOKEN).fails("git_fetch", json!({}));
-        assert!(message.contains("xxx") && message.ends_with("x[secret]"), "{message}");
+        let (_, message) =
+            adapter(&stage, &port.url("/p.git"), TOKEN).fails("git_fetch", json!({}));
+        assert!(
+            message.contains("xxx") && message.ends_with("x[secret]"),
+            "{message}"
+        );
     }
 }
 
@@ -162,13 +192,20 @@ fn a_call_that_is_given_up_leaves_no_process() {
     *arguments.last_mut().unwrap() = silent;
     let mut adapter = stage.adapter_of(&arguments, &[]);
     let own = adapter.pid() as i32;
-    let others = || children(&stage).into_iter().filter(|(pid, _)| *pid != own).count();
+    let others = || {
+        children(&stage)
+            .into_iter()
+            .filter(|(pid, _)| *pid != own)
+            .count()
+    };
     for is_cancelled in [true, false] {
         let id = adapter.ask("git_fetch", json!({}));
         wait_for("git and its child", || (others() >= 2).then_some(()));
         if is_cancelled {
             let params = json!({ "requestId": id });
-            adapter.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
+            adapter.send(
+                &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }),
+            );
             wait_for("the end of them", || (others() == 0).then_some(()));
         }
     }

@@ -20,12 +20,21 @@ pub(crate) struct Stage {
 
 impl Stage {
     pub(crate) fn new() -> Stage {
-        let directory = tempfile::Builder::new().prefix("colibri-git-test-").tempdir().unwrap();
+        let directory = tempfile::Builder::new()
+            .prefix("colibri-git-test-")
+            .tempdir()
+            .unwrap();
         let stage = Stage { directory };
         fs::create_dir(stage.path("home")).unwrap();
         stage.git(
             ".",
-            &["init", "--quiet", "--bare", "--initial-branch=main", "origin.git"],
+            &[
+                "init",
+                "--quiet",
+                "--bare",
+                "--initial-branch=main",
+                "origin.git",
+            ],
         );
         stage.git(".", &["clone", "--quiet", "origin.git", "repo"]);
         stage.git("repo", &["switch", "--quiet", "--orphan", "main"]);
@@ -80,7 +89,9 @@ impl Stage {
             .env_clear()
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", self.path("home"));
-        command.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
+        command
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_TERMINAL_PROMPT", "0");
         for role in ["AUTHOR", "COMMITTER"] {
             command
                 .env(format!("GIT_{role}_NAME"), "Person")
@@ -97,7 +108,9 @@ impl Stage {
             .expect("git(1) must be installed");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "git {arguments:?}: {said}");
-        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+        String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned()
     }
 
     /// Gives it all to a user.
@@ -151,7 +164,11 @@ impl Stage {
             .env("PATH", "/usr/bin:/bin")
             .env("HOME", self.path("home"));
         command.envs(environment.iter().copied());
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         Adapter {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
@@ -178,7 +195,9 @@ impl Adapter {
     pub(crate) fn ask(&mut self, tool: &str, arguments: Value) -> u64 {
         self.last += 1;
         let params = json!({ "name": tool, "arguments": arguments });
-        self.send(&json!({ "jsonrpc": "2.0", "id": self.last, "method": "tools/call", "params": params }));
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": self.last, "method": "tools/call", "params": params }),
+        );
         self.last
     }
 

@@ -43,7 +43,10 @@ fn an_agents_way_from_fetch_to_log() {
         )),
         "{listed}"
     );
-    assert!(!listed.contains("locked") && !listed.contains("prunable"), "{listed}");
+    assert!(
+        !listed.contains("locked") && !listed.contains("prunable"),
+        "{listed}"
+    );
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), "");
     assert_eq!(text(&stage.path(&tree).join("new.txt")), "new\n");
 
@@ -63,7 +66,11 @@ fn an_agents_way_from_fetch_to_log() {
     ] {
         stage.write(&inside(name), name);
     }
-    fs::set_permissions(stage.path(&inside("run.sh")), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(
+        stage.path(&inside("run.sh")),
+        fs::Permissions::from_mode(0o755),
+    )
+    .unwrap();
     symlink("/etc/passwd", stage.path(&inside("link"))).unwrap();
     let status = adapter.done("git_status", json!({ "slug": "p0.3.2" }));
     let state = |path: &str| {
@@ -77,9 +84,15 @@ fn an_agents_way_from_fetch_to_log() {
     assert_eq!(state("new.txt"), Some(json!(" D")));
     assert_eq!(state("sp ace/\u{fc}.txt"), Some(json!("??")));
     assert_eq!(state("left.tmp"), None);
-    assert_eq!((&status["truncated"], &status["sha"]), (&json!(false), &json!(head)));
+    assert_eq!(
+        (&status["truncated"], &status["sha"]),
+        (&json!(false), &json!(head))
+    );
     let diff = adapter.done("git_diff", json!({ "slug": "p0.3.2" }));
-    assert!(diff["diff"].as_str().unwrap().contains("-one\n+changed\n"), "{diff}");
+    assert!(
+        diff["diff"].as_str().unwrap().contains("-one\n+changed\n"),
+        "{diff}"
+    );
 
     let paths = [
         "a.txt", "new.txt", "-x", ":(top)y", "*", "sp ace", "deep/", "run.sh", "link",
@@ -89,7 +102,10 @@ fn an_agents_way_from_fetch_to_log() {
     let sha = stage.git("repo", &["rev-parse", "refs/heads/feature/p0.3.2"]);
     let expected = json!({ "slug": "p0.3.2", "branch": "feature/p0.3.2", "sha": sha, "parent": head, "files": 9 });
     assert_eq!(done, expected);
-    let shown = stage.git("repo", &["show", "-s", "--format=%an <%ae>|%cn <%ce>|%P|%B", &sha]);
+    let shown = stage.git(
+        "repo",
+        &["show", "-s", "--format=%an <%ae>|%cn <%ce>|%P|%B", &sha],
+    );
     assert_eq!(shown, format!("{AUTHOR}|{AUTHOR}|{head}|Do it\n\nBecause."));
     let listed = stage.git("repo", &["-c", "core.quotePath=off", "ls-tree", "-r", &sha]);
     for (mode, name) in [
@@ -105,7 +121,10 @@ fn an_agents_way_from_fetch_to_log() {
             "{listed}"
         );
     }
-    assert!(!listed.contains("not-asked") && !listed.contains("new.txt"), "{listed}");
+    assert!(
+        !listed.contains("not-asked") && !listed.contains("new.txt"),
+        "{listed}"
+    );
     // What was not asked for is as it was, and people's git sees nothing else.
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), "?? not-asked");
     assert_eq!(
@@ -126,10 +145,17 @@ fn an_agents_way_from_fetch_to_log() {
         (&json!(sha), &json!(AUTHOR))
     );
     let log = adapter.done("git_log", json!({}));
-    assert_eq!((&log["branch"], &log["sha"]), (&json!("origin/main"), &json!(head)));
-    let diff = adapter.done("git_diff", json!({ "slug": "p0.3.2", "against": "origin/main" }));
+    assert_eq!(
+        (&log["branch"], &log["sha"]),
+        (&json!("origin/main"), &json!(head))
+    );
+    let diff = adapter.done(
+        "git_diff",
+        json!({ "slug": "p0.3.2", "against": "origin/main" }),
+    );
     assert!(
-        diff["diff"].as_str().unwrap().contains("+changed") && !diff["diff"].as_str().unwrap().contains("not-asked")
+        diff["diff"].as_str().unwrap().contains("+changed")
+            && !diff["diff"].as_str().unwrap().contains("not-asked")
     );
     // An agent of the group may write there, and not in git's own.
     let mode = |name: &str| fs::metadata(stage.path(name)).unwrap().mode() & 0o777;
@@ -140,7 +166,11 @@ fn an_agents_way_from_fetch_to_log() {
         (0o755, 0o644)
     );
     for name in ["HEAD", "commondir", "gitdir", "index"] {
-        assert_eq!(mode(&format!("repo/.git/worktrees/p0.3.2/{name}")), 0o644, "{name}");
+        assert_eq!(
+            mode(&format!("repo/.git/worktrees/p0.3.2/{name}")),
+            0o644,
+            "{name}"
+        );
     }
     // And a person removes it again as any other.
     stage.git("repo", &["worktree", "remove", "--force", place]);
@@ -165,11 +195,22 @@ fn each_commit_is_of_the_named_paths_alone_and_leaves_what_others_staged() {
         "git_commit",
         json!({ "slug": "x", "message": "Swap", "paths": ["a.txt", "dir"] }),
     );
-    let names = stage.git("repo", &["ls-tree", "-r", "--name-only", done["sha"].as_str().unwrap()]);
+    let names = stage.git(
+        "repo",
+        &[
+            "ls-tree",
+            "-r",
+            "--name-only",
+            done["sha"].as_str().unwrap(),
+        ],
+    );
     assert_eq!(names, ".gitignore\na.txt/inner\ndir");
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), "A  staged");
     // All of it.
-    adapter.done("git_commit", json!({ "slug": "x", "message": "All", "paths": ["."] }));
+    adapter.done(
+        "git_commit",
+        json!({ "slug": "x", "message": "All", "paths": ["."] }),
+    );
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), "");
     assert_eq!(
         stage.git("repo", &["log", "--format=%s", "feature/x"]),
@@ -199,13 +240,19 @@ fn a_change_in_the_second_of_the_checkout_is_seen() {
         (now > second.cast_unsigned()).then_some(())
     });
     let status = adapter.done("git_status", json!({ "slug": slug }));
-    assert_eq!(status["changes"], json!([{ "state": " M", "path": "a.txt" }]));
+    assert_eq!(
+        status["changes"],
+        json!([{ "state": " M", "path": "a.txt" }])
+    );
     let diff = adapter.done("git_diff", json!({ "slug": slug }));
     assert!(diff["diff"].as_str().unwrap().contains("+two"), "{diff}");
     // Nor does a commit of something else hide it.
     let tree = stage.tree(&slug);
     stage.write(&format!("{tree}/new"), "");
-    adapter.done("git_commit", json!({ "slug": slug, "message": "m", "paths": ["new"] }));
+    adapter.done(
+        "git_commit",
+        json!({ "slug": slug, "message": "m", "paths": ["new"] }),
+    );
     assert_eq!(stage.git(&tree, &["status", "--porcelain"]), " M a.txt");
 }
 
@@ -215,7 +262,9 @@ fn a_change_in_the_second_of_the_checkout_is_seen() {
 fn what_cannot_be_read_is_neither_removed_nor_left_out() {
     const UID: u32 = 54_321;
     let stage = Stage::new();
-    stage.adapter().done("git_worktree_add", json!({ "slug": "x" }));
+    stage
+        .adapter()
+        .done("git_worktree_add", json!({ "slug": "x" }));
     let tree = stage.tree("x");
     stage.write(&format!("{tree}/new"), "");
     stage.write(&format!("{tree}/hidden/file"), "");
@@ -255,7 +304,14 @@ fn a_commit_without_a_subject_is_in_the_log() {
     let stage = Stage::new();
     let mut adapter = stage.adapter();
     adapter.done("git_worktree_add", json!({ "slug": "x" }));
-    let none = ["commit", "--quiet", "--allow-empty", "--allow-empty-message", "-m", ""];
+    let none = [
+        "commit",
+        "--quiet",
+        "--allow-empty",
+        "--allow-empty-message",
+        "-m",
+        "",
+    ];
     stage.git(&stage.tree("x"), &none);
     for (count, subjects) in [(1, vec![""]), (2, vec!["", "First"])] {
         let log = adapter.done("git_log", json!({ "slug": "x", "count": count }));
@@ -274,7 +330,11 @@ fn what_is_not_allowed_is_refused() {
     stage.write("repo/.worktrees/claude/there/file", "");
     stage.write(&format!("{}/new", stage.tree("x")), "");
     stage.write("secret", "of nobody's");
-    symlink(stage.path("."), stage.path(&stage.tree("x")).join("way-out")).unwrap();
+    symlink(
+        stage.path("."),
+        stage.path(&stage.tree("x")).join("way-out"),
+    )
+    .unwrap();
     let commit = |key: &str, value: Value| {
         let mut arguments = json!({ "slug": "x", "message": "m", "paths": ["new"] });
         arguments[key] = value;
@@ -283,8 +343,8 @@ fn what_is_not_allowed_is_refused() {
     let before = stage.git("repo", &["for-each-ref"]);
     let (arguments, refused) = ("ARGUMENTS_INVALID", "GIT_REFUSED");
     let slugs = [
-        "", ".", "..", "-f", "--force", ".x", "x..y", "x.lock", "x.", "a/b", "../x", "x y", "x\n", "@{", "x@{1}",
-        "x~1", "x:y", "\u{e9}",
+        "", ".", "..", "-f", "--force", ".x", "x..y", "x.lock", "x.", "a/b", "../x", "x y", "x\n",
+        "@{", "x@{1}", "x~1", "x:y", "\u{e9}",
     ];
     let slugs = slugs.iter().flat_map(|slug| {
         let tools = ["git_worktree_add", "git_status", "git_diff", "git_log"];
@@ -299,7 +359,11 @@ fn what_is_not_allowed_is_refused() {
         ),
         ("git_fetch", json!({ "url": "ext::sh -c id" }), arguments),
         ("git_fetch", json!({ "prune": true }), arguments),
-        ("git_worktree_add", json!({ "slug": "y", "force": true }), arguments),
+        (
+            "git_worktree_add",
+            json!({ "slug": "y", "force": true }),
+            arguments,
+        ),
         (
             "git_worktree_add",
             json!({ "slug": "y", "commitish": "HEAD" }),
@@ -310,7 +374,11 @@ fn what_is_not_allowed_is_refused() {
         ("git_worktree_add", json!({ "slug": "x" }), refused),
         ("git_worktree_add", json!({ "slug": "taken" }), refused),
         ("git_worktree_add", json!({ "slug": "there" }), refused),
-        ("git_commit", json!({ "slug": "x", "message": "m" }), arguments),
+        (
+            "git_commit",
+            json!({ "slug": "x", "message": "m" }),
+            arguments,
+        ),
         ("git_commit", commit("slug", json!("nothing")), refused),
         ("git_commit", commit("slug", json!("taken")), refused),
         ("git_commit", commit("amend", json!(true)), arguments),
@@ -321,25 +389,61 @@ fn what_is_not_allowed_is_refused() {
         ),
         ("git_commit", commit("message", json!("")), arguments),
         ("git_commit", commit("message", json!(" \n")), arguments),
-        ("git_commit", commit("message", json!("\nfixup! First")), arguments),
-        ("git_commit", commit("message", json!("x".repeat(10_001))), arguments),
+        (
+            "git_commit",
+            commit("message", json!("\nfixup! First")),
+            arguments,
+        ),
+        (
+            "git_commit",
+            commit("message", json!("x".repeat(10_001))),
+            arguments,
+        ),
         ("git_commit", commit("message", json!("a\u{0}b")), arguments),
-        ("git_commit", commit("message", json!("a\u{202e}b")), arguments),
+        (
+            "git_commit",
+            commit("message", json!("a\u{202e}b")),
+            arguments,
+        ),
         ("git_commit", commit("paths", json!([])), arguments),
         ("git_commit", commit("paths", json!("new")), arguments),
-        ("git_commit", commit("paths", json!(vec!["new"; 501])), arguments),
-        ("git_commit", commit("paths", json!(["/etc/passwd"])), arguments),
-        ("git_commit", commit("paths", json!(["../../../secret"])), arguments),
+        (
+            "git_commit",
+            commit("paths", json!(vec!["new"; 501])),
+            arguments,
+        ),
+        (
+            "git_commit",
+            commit("paths", json!(["/etc/passwd"])),
+            arguments,
+        ),
+        (
+            "git_commit",
+            commit("paths", json!(["../../../secret"])),
+            arguments,
+        ),
         ("git_commit", commit("paths", json!([".git"])), arguments),
-        ("git_commit", commit("paths", json!(["dir/.GIT/config"])), arguments),
+        (
+            "git_commit",
+            commit("paths", json!(["dir/.GIT/config"])),
+            arguments,
+        ),
         // Nothing of what these would mean elsewhere is meant.
         ("git_commit", commit("paths", json!([":(glob)*"])), refused),
         ("git_commit", commit("paths", json!([":/"])), refused),
         ("git_commit", commit("paths", json!(["n*"])), refused),
         ("git_commit", commit("paths", json!(["--all"])), refused),
         ("git_commit", commit("paths", json!(["a.txt"])), refused),
-        ("git_commit", commit("paths", json!(["way-out/secret"])), refused),
-        ("git_diff", json!({ "slug": "x", "against": "HEAD" }), arguments),
+        (
+            "git_commit",
+            commit("paths", json!(["way-out/secret"])),
+            refused,
+        ),
+        (
+            "git_diff",
+            json!({ "slug": "x", "against": "HEAD" }),
+            arguments,
+        ),
         (
             "git_diff",
             json!({ "slug": "x", "against": "--output=/tmp/x" }),
@@ -350,7 +454,11 @@ fn what_is_not_allowed_is_refused() {
         ("git_log", json!({ "slug": "nothing" }), refused),
         ("git_log", json!({ "count": 0 }), arguments),
         ("git_log", json!({ "count": 201 }), arguments),
-        ("git_log", json!({ "slug": "x", "revision": "main" }), arguments),
+        (
+            "git_log",
+            json!({ "slug": "x", "revision": "main" }),
+            arguments,
+        ),
     ];
     for (tool, asked, code) in slugs.chain(others) {
         let told = format!("{tool} {asked}");
@@ -358,7 +466,14 @@ fn what_is_not_allowed_is_refused() {
         assert_eq!(found, code, "{told}: {message}");
         assert!(message.chars().count() < 900, "{told}: {message}");
     }
-    for tool in ["git_reset", "git_branch", "git_checkout", "git_config", "status", ""] {
+    for tool in [
+        "git_reset",
+        "git_branch",
+        "git_checkout",
+        "git_config",
+        "status",
+        "",
+    ] {
         adapter.ask(tool, json!({}));
         assert_eq!(adapter.read()["error"]["code"], -32602, "{tool}");
     }
@@ -405,13 +520,19 @@ fn much_is_cut_and_said_to_be() {
     }
     let diff = adapter.done("git_diff", json!({ "slug": "x" }));
     assert_eq!(
-        (diff["truncated"].clone(), diff["diff"].as_str().unwrap().len()),
+        (
+            diff["truncated"].clone(),
+            diff["diff"].as_str().unwrap().len()
+        ),
         (json!(true), 512 * 1024)
     );
     let status = adapter.done("git_status", json!({ "slug": "x" }));
     let changes = status["changes"].as_array().unwrap();
     assert_eq!((&status["truncated"], changes.len()), (&json!(true), 1_000));
-    adapter.done("git_commit", json!({ "slug": "x", "message": "Much", "paths": ["."] }));
+    adapter.done(
+        "git_commit",
+        json!({ "slug": "x", "message": "Much", "paths": ["."] }),
+    );
 }
 
 #[test]
@@ -441,7 +562,10 @@ fn without_a_repository_it_says_that_none_is_connected() {
     }
     for (arguments, why) in [
         (git(&["--repository", "repo"]), "absolute"),
-        (git(&["--repository", &repository, "--git", "git"]), "absolute"),
+        (
+            git(&["--repository", &repository, "--git", "git"]),
+            "absolute",
+        ),
         (git(&["--origin", "https://h/p"]), "--repository"),
         (
             git(&["--repository", &repository, "--origin", "ext::sh -c id"]),
@@ -456,7 +580,14 @@ fn without_a_repository_it_says_that_none_is_connected() {
             "NAME <ADDRESS>",
         ),
         (
-            git(&["--repository", &repository, "--origin", "http://h/p", "--user", "a"]),
+            git(&[
+                "--repository",
+                &repository,
+                "--origin",
+                "http://h/p",
+                "--user",
+                "a",
+            ]),
             "GIT_ORIGIN_TOKEN",
         ),
     ] {
@@ -468,6 +599,9 @@ fn without_a_repository_it_says_that_none_is_connected() {
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(64), "{arguments:?}: {said}");
-        assert!(said.contains(why) && !said.contains("t0k3n"), "{arguments:?}: {said}");
+        assert!(
+            said.contains(why) && !said.contains("t0k3n"),
+            "{arguments:?}: {said}"
+        );
     }
 }

@@ -84,7 +84,11 @@ fn the_bridge_survives_a_restart_of_the_daemon() {
 fn commands_end_with_the_documented_status() {
     let place = Place::of_fixture(&[], json!({}));
     let run = |args: &[&str]| {
-        let output = place.colibri_mcp(args).stdin(Stdio::null()).output().unwrap();
+        let output = place
+            .colibri_mcp(args)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
         (
             output.status.code(),
             String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -50,7 +50,10 @@ fn progress_comes_in_order_and_before_its_answer() {
         for n in 1..=500 {
             let progress = client.message();
             assert_eq!(progress["method"], "notifications/progress", "{progress}");
-            assert_eq!(progress["params"], json!({ "progressToken": token, "progress": n }));
+            assert_eq!(
+                progress["params"],
+                json!({ "progressToken": token, "progress": n })
+            );
         }
         assert_eq!(client.message()["id"], 50);
     }
@@ -78,7 +81,10 @@ fn batches_belong_to_2025_03_26() {
     assert_eq!(ids, ["\"a\"", "\"b\"", "\"c\"", "null"], "{answers}");
     // White space before it is JSON's.
     client.send(" \t\r[{\"jsonrpc\":\"2.0\",\"id\":\"d\",\"method\":\"ping\"}]");
-    assert_eq!(client.message(), json!([{ "jsonrpc": "2.0", "id": "d", "result": {} }]));
+    assert_eq!(
+        client.message(),
+        json!([{ "jsonrpc": "2.0", "id": "d", "result": {} }])
+    );
     // A batch that wants no answer gets none.
     client.send(r#"[{"jsonrpc":"2.0","method":"notifications/whatever"}]"#);
     assert_eq!(client.ask("ping", json!({}))["result"], json!({}));
@@ -104,14 +110,27 @@ fn versions_and_eras_are_kept_apart() {
     }
     let mut unknown = daemon.connect();
     let params = json!({ "protocolVersion": "1999-01-01", "capabilities": {}, "clientInfo": { "name": "e2e" } });
-    assert_eq!(unknown.ask("initialize", params)["result"]["protocolVersion"], LEGACY);
+    assert_eq!(
+        unknown.ask("initialize", params)["result"]["protocolVersion"],
+        LEGACY
+    );
     let mut modern = daemon.modern();
-    assert_eq!(modern.call("fix__count", json!({}))["resultType"], "complete");
+    assert_eq!(
+        modern.call("fix__count", json!({}))["resultType"],
+        "complete"
+    );
     for method in ["initialize", "ping", "logging/setLevel"] {
-        assert_eq!(modern.ask(method, json!({}))["error"]["code"], -32601, "{method}");
+        assert_eq!(
+            modern.ask(method, json!({}))["error"]["code"],
+            -32601,
+            "{method}"
+        );
     }
     let mut neither = daemon.connect();
-    assert_eq!(neither.ask("tools/list", json!({}))["error"]["code"], -32602);
+    assert_eq!(
+        neither.ask("tools/list", json!({}))["error"]["code"],
+        -32602
+    );
     let later = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": "2099-01-01" } });
     let refused = neither.ask("tools/list", later);
     assert_eq!(refused["error"]["code"], -32022, "{refused}");
@@ -123,9 +142,15 @@ fn results_over_the_limit_are_replaced_whole() {
     let place = Place::of_fixture(&[], json!({ "result_limit": 1000 }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    assert_eq!(text_of(&client.call("fix__huge", json!({ "bytes": 500 }))).len(), 500);
+    assert_eq!(
+        text_of(&client.call("fix__huge", json!({ "bytes": 500 }))).len(),
+        500
+    );
     let part = client.call("fix__huge", json!({ "bytes": 5000 }));
-    assert!(kept_of(&part).is_some() && part["isError"].is_null(), "{part}");
+    assert!(
+        kept_of(&part).is_some() && part["isError"].is_null(),
+        "{part}"
+    );
     assert!(part.to_string().len() < 4096);
 }
 
@@ -143,7 +168,10 @@ fn an_entry_whose_contract_cannot_be_read_is_blocked() {
     place.registry(&json!({ "fix": entry }));
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
-    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+    assert_eq!(
+        text_of(&client.call("fix__echo", json!({ "a": 1 }))),
+        "{\"a\":1}"
+    );
     let arrived = place.received("fix", "\"echo\"").len();
     for (what, why) in [
         ("missing", "cannot read"),
@@ -168,15 +196,24 @@ fn an_entry_whose_contract_cannot_be_read_is_blocked() {
         let servers = client.call("colibri_external_mcp_servers", json!({}));
         let fix = &servers["structuredContent"]["servers"][0];
         assert_eq!(fix["state"], "blocked", "{what}: {servers}");
-        assert!(fix["reason"].as_str().unwrap().contains(why), "{what}: {servers}");
+        assert!(
+            fix["reason"].as_str().unwrap().contains(why),
+            "{what}: {servers}"
+        );
         let result = client.call("fix__echo", json!({ "a": 1 }));
         assert_eq!(code_of(&result), Some("SERVER_UNSTARTABLE"), "{result}");
-        assert!(text_of(&result).contains("its contract cannot be used"), "{result}");
+        assert!(
+            text_of(&result).contains("its contract cannot be used"),
+            "{result}"
+        );
         assert_eq!(place.received("fix", "\"echo\"").len(), arrived);
     }
     write(good);
     daemon.reload();
-    assert_eq!(text_of(&client.call("fix__echo", json!({ "a": 1 }))), "{\"a\":1}");
+    assert_eq!(
+        text_of(&client.call("fix__echo", json!({ "a": 1 }))),
+        "{\"a\":1}"
+    );
 }
 
 #[test]
@@ -189,9 +226,20 @@ fn a_method_that_is_not_mcps_reaches_only_the_server_whose_entry_lists_it() {
     }));
     let daemon = place.start(&[]);
     for (mut client, complete) in [(daemon.legacy(LEGACY), false), (daemon.modern(), true)] {
-        let answer = client.ask("fixture/method", json!({ "value": [1, { "isError": "no" }] }));
-        assert_eq!(answer["result"]["value"], json!([1, { "isError": "no" }]), "{answer}");
-        assert_eq!(answer["result"]["resultType"] == "complete", complete, "{answer}");
+        let answer = client.ask(
+            "fixture/method",
+            json!({ "value": [1, { "isError": "no" }] }),
+        );
+        assert_eq!(
+            answer["result"]["value"],
+            json!([1, { "isError": "no" }]),
+            "{answer}"
+        );
+        assert_eq!(
+            answer["result"]["resultType"] == "complete",
+            complete,
+            "{answer}"
+        );
         let error = client.ask("fixture/unknown", json!({}));
         assert_eq!(error["error"]["message"], "no such method", "{error}");
         let unlisted = client.ask("fixture/other", json!({}));
@@ -204,17 +252,31 @@ fn a_method_that_is_not_mcps_reaches_only_the_server_whose_entry_lists_it() {
     daemon.wait_for_log("method fixture/method of other: legacy lists it too");
     // It is in the trail as any other call, and succeeded.
     let shown = place
-        .colibri_mcp(&["trail", "show", "--json", "--server", "legacy", "--state-dir"])
+        .colibri_mcp(&[
+            "trail",
+            "show",
+            "--json",
+            "--server",
+            "legacy",
+            "--state-dir",
+        ])
         .arg(place.path("state"))
         .output()
         .unwrap();
     let records = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert_eq!(records.matches("\"method\":\"fixture/method\"").count(), 2, "{records}");
+    assert_eq!(
+        records.matches("\"method\":\"fixture/method\"").count(),
+        2,
+        "{records}"
+    );
 }
 
 #[test]
 fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
-    let place = Place::of_fixture(&["--speak", MODERN], json!({ "methods": ["fixture/method"] }));
+    let place = Place::of_fixture(
+        &["--speak", MODERN],
+        json!({ "methods": ["fixture/method"] }),
+    );
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     client.send("{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"fixture/method\"}");
@@ -225,7 +287,10 @@ fn a_method_without_params_reaches_a_modern_server_with_those_it_wants() {
         "{answer}"
     );
     let sent = place.received("fix", "fixture/method");
-    assert!(sent[0].contains("io.modelcontextprotocol/protocolVersion"), "{sent:?}");
+    assert!(
+        sent[0].contains("io.modelcontextprotocol/protocolVersion"),
+        "{sent:?}"
+    );
 }
 
 #[test]

@@ -14,7 +14,11 @@ fn lists_come_from_what_was_seen_last() {
     let daemon = place.start(&[]);
     assert_eq!(daemon.legacy(LEGACY).tools(), listed);
     assert_eq!(daemon.modern().tools(), listed);
-    assert_eq!(place.started("fix").len(), before, "a list started the server");
+    assert_eq!(
+        place.started("fix").len(),
+        before,
+        "a list started the server"
+    );
     assert_eq!(daemon.server("fix")["state"], "stopped");
     daemon.assert_serves("fix__extra");
 }
@@ -23,7 +27,9 @@ fn lists_come_from_what_was_seen_last() {
 fn first_lines(place: &Place) -> Vec<String> {
     let record = place.record("fix");
     let first = |pid: &i32| {
-        let mut lines = record.iter().filter(|(other, kind, _)| other == pid && kind == "line");
+        let mut lines = record
+            .iter()
+            .filter(|(other, kind, _)| other == pid && kind == "line");
         lines
             .next()
             .map(|(_, _, line)| String::from_utf8_lossy(line).into_owned())
@@ -76,7 +82,10 @@ fn a_server_that_changes_its_era_is_found_out_again() {
     let link = place.path("server");
     let script = |version: &str| {
         let fixture = colibri_tests::program("fixture-server");
-        let text = format!("#!/bin/sh\nexec {} \"$@\" --speak {version}\n", fixture.display());
+        let text = format!(
+            "#!/bin/sh\nexec {} \"$@\" --speak {version}\n",
+            fixture.display()
+        );
         let new = place.path("server.new");
         fs::write(&new, text).unwrap();
         fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
@@ -109,7 +118,10 @@ fn changes_of_the_tools_are_told_to_both_eras() {
         modern.notification("notifications/subscriptions/acknowledged");
         let mut silent = daemon.modern();
         silent.ask("server/discover", json!({}));
-        caller.call("fix__change_tools", json!({ "tools": ["new", "change_tools"] }));
+        caller.call(
+            "fix__change_tools",
+            json!({ "tools": ["new", "change_tools"] }),
+        );
         // What the first look found may still be told of; only then comes the change.
         for client in [&mut legacy, &mut modern] {
             loop {
@@ -146,9 +158,16 @@ fn collisions_are_named_and_own_names_win() {
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let tools = client.tools();
-    assert_eq!(tools.iter().filter(|name| *name == "search").count(), 1, "{tools:?}");
     assert_eq!(
-        tools.iter().filter(|name| *name == "colibri_status").count(),
+        tools.iter().filter(|name| *name == "search").count(),
+        1,
+        "{tools:?}"
+    );
+    assert_eq!(
+        tools
+            .iter()
+            .filter(|name| *name == "colibri_status")
+            .count(),
         1,
         "{tools:?}"
     );
@@ -156,21 +175,39 @@ fn collisions_are_named_and_own_names_win() {
     assert_eq!(text_of(&client.call("search", json!({}))), "this is search");
     assert_eq!(place.received("a", "\"search\"").len(), 1);
     let status = client.call("colibri_status", json!({})).to_string();
-    assert!(status.contains("search of server b is not exposed"), "{status}");
-    assert!(status.contains("colibri_status of server a is not exposed"), "{status}");
+    assert!(
+        status.contains("search of server b is not exposed"),
+        "{status}"
+    );
+    assert!(
+        status.contains("colibri_status of server a is not exposed"),
+        "{status}"
+    );
 }
 
 #[test]
 fn strange_names_get_a_hash_and_keep_the_original() {
     let long = "n".repeat(100);
     let place = Place::of_fixture(
-        &["--only", "--tool", "lire.fichier", "--tool", &long, "--tool", "日本"],
+        &[
+            "--only",
+            "--tool",
+            "lire.fichier",
+            "--tool",
+            &long,
+            "--tool",
+            "日本",
+        ],
         json!({}),
     );
     let daemon = place.start(&[]);
     let mut client = daemon.legacy(LEGACY);
     let answer = client.ask("tools/list", json!({}));
-    let tools: Vec<_> = answer["result"]["tools"].as_array().unwrap().iter().collect();
+    let tools: Vec<_> = answer["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
     let mut found = 0;
     for original in ["lire.fichier", &long, "日本"] {
         let tool = tools
@@ -180,16 +217,24 @@ fn strange_names_get_a_hash_and_keep_the_original() {
         let name = tool["name"].as_str().unwrap();
         assert!(name.starts_with("fix__") && name.len() <= 46, "{name}");
         assert!(
-            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
+            name.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'),
             "{name}"
         );
         assert_eq!(tool["title"], original);
         assert_eq!(tool["_meta"]["org.colibri/server"], "fix");
-        assert_eq!(text_of(&client.call(name, json!({}))), format!("this is {original}"));
+        assert_eq!(
+            text_of(&client.call(name, json!({}))),
+            format!("this is {original}")
+        );
         found += 1;
     }
     assert_eq!(found, 3);
-    assert!(tools.iter().any(|tool| tool["name"] == "fix__lire_fichier_60488aac"));
+    assert!(
+        tools
+            .iter()
+            .any(|tool| tool["name"] == "fix__lire_fichier_60488aac")
+    );
 }
 
 #[test]
@@ -206,7 +251,9 @@ fn the_general_tool_relays_arguments_as_they_are() {
     assert_eq!(text_of(&answer["result"]), "counted", "{answer}");
     let received = place.received("fix", "\"count\"").pop().unwrap();
     assert!(
-        received.ends_with(&format!(r#""params":{{"name":"count","arguments":{inner}}}}}"#)),
+        received.ends_with(&format!(
+            r#""params":{{"name":"count","arguments":{inner}}}}}"#
+        )),
         "{received}"
     );
     for (server, tool) in [("fix", "nothing"), ("nobody", "count")] {

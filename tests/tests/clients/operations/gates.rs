@@ -12,12 +12,18 @@ fn the_client_over_the_limit_is_told_so() {
         wait_for("a place for a client", || {
             let mut client = daemon.connect();
             let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": { "name": "e2e" } });
-            client.ask("initialize", params).get("result").map(|_| client)
+            client
+                .ask("initialize", params)
+                .get("result")
+                .map(|_| client)
         })
     };
     let (mut first, _second) = (place_for_one(), place_for_one());
     let mut third = daemon.connect();
-    let refused = third.ask("initialize", json!({ "protocolVersion": LEGACY, "capabilities": {} }));
+    let refused = third.ask(
+        "initialize",
+        json!({ "protocolVersion": LEGACY, "capabilities": {} }),
+    );
     assert_eq!(code_of(&refused), Some("DAEMON_BUSY"), "{refused}");
     assert_eq!(third.read(), None);
     assert_eq!(first.ask("ping", json!({}))["result"], json!({}));
@@ -31,7 +37,10 @@ fn closed_gates_answer_with_what_to_set() {
     let daemon = place.start_plain(&[]);
     for mut client in [daemon.legacy(LEGACY), daemon.modern()] {
         let tools = client.tools();
-        assert!(!tools.iter().any(|name| name.starts_with("fix__")), "{tools:?}");
+        assert!(
+            !tools.iter().any(|name| name.starts_with("fix__")),
+            "{tools:?}"
+        );
         assert!(tools.contains(&"colibri_external_mcp_call_tool".to_owned()));
         let relay = client.call(
             "colibri_external_mcp_call_tool",
@@ -45,7 +54,10 @@ fn closed_gates_answer_with_what_to_set() {
         assert_eq!(code_of(&task), Some("GATE_CLOSED"), "{task}");
         assert!(text_of(&task).contains("--write"), "{task}");
     }
-    assert!(place.started("fix").is_empty(), "a closed gate starts no server");
+    assert!(
+        place.started("fix").is_empty(),
+        "a closed gate starts no server"
+    );
 }
 
 #[test]

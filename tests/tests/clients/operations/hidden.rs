@@ -19,12 +19,19 @@ fn nobody_starts_what_is_hidden_from_them() {
     let try_all = |daemon: &Daemon<'_>| {
         let mut client = daemon.legacy(LEGACY);
         client.tools();
-        client.ask("tools/call", json!({ "name": "hidden__echo", "arguments": {} }));
+        client.ask(
+            "tools/call",
+            json!({ "name": "hidden__echo", "arguments": {} }),
+        );
         client.ask("tools/call", json!({ "name": "nonsense", "arguments": {} }));
         let inner = json!({ "server": "hidden", "tool": "echo", "arguments": {} });
         client.call("colibri_external_mcp_call_tool", inner);
     };
-    let list = |daemon: &Daemon<'_>| daemon.legacy(LEGACY).call("colibri_external_mcp_list_tools", json!({}));
+    let list = |daemon: &Daemon<'_>| {
+        daemon
+            .legacy(LEGACY)
+            .call("colibri_external_mcp_list_tools", json!({}))
+    };
     // With a closed gate nothing is started at all, but to be listed.
     let daemon = place.start_plain(&[]);
     try_all(&daemon);
@@ -49,7 +56,12 @@ fn nobody_is_told_the_instructions_of_what_is_hidden_from_them() {
         let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client });
         let legacy = daemon.connect().ask("initialize", params);
         let modern = daemon.modern().ask("server/discover", json!({}));
-        [legacy, modern].map(|answer| answer["result"]["instructions"].as_str().unwrap().to_owned())
+        [legacy, modern].map(|answer| {
+            answer["result"]["instructions"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
     };
     let daemon = place.start(&[]);
     wait_for("both servers' tools", || {
@@ -69,7 +81,10 @@ fn nobody_is_told_the_instructions_of_what_is_hidden_from_them() {
     fs::rename(&aside, place.path("clients.json")).unwrap();
     let daemon = place.start(&[]);
     for text in instructions(&daemon) {
-        assert!(text.contains("This is seen.") && !text.contains("hidden"), "{text}");
+        assert!(
+            text.contains("This is seen.") && !text.contains("hidden"),
+            "{text}"
+        );
     }
 }
 

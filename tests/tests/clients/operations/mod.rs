@@ -17,7 +17,8 @@ use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
 use colibri_tests::{
-    Bridge, Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, kept_of, modern_meta, text_of, wait_for,
+    Bridge, Client, Daemon, Era, LEGACY, MODERN, Place, code_of, is_alive, kept_of, modern_meta,
+    text_of, wait_for,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

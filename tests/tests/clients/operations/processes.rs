@@ -11,7 +11,9 @@ fn a_server_starts_at_its_first_use_and_ends_when_idle() {
     assert!(place.started("fix").is_empty());
     let first = text_of(&client.call("fix__pid", json!({}))).to_owned();
     daemon.wait_for_log("reason=\"idle\"");
-    wait_for("the server's end", || (!is_alive(first.parse().unwrap())).then_some(()));
+    wait_for("the server's end", || {
+        (!is_alive(first.parse().unwrap())).then_some(())
+    });
     assert_eq!(daemon.server("fix")["state"], "stopped");
     let second = text_of(&client.call("fix__pid", json!({}))).to_owned();
     assert_ne!(first, second);
@@ -25,7 +27,10 @@ fn a_crash_is_answered_and_followed_by_a_restart() {
     let first = text_of(&client.call("fix__pid", json!({}))).to_owned();
     let lost = client.call("fix__exit", json!({}));
     assert_eq!(code_of(&lost), Some("SERVER_DIED"), "{lost}");
-    assert!(text_of(&lost).contains("the last words of the fixture"), "{lost}");
+    assert!(
+        text_of(&lost).contains("the last words of the fixture"),
+        "{lost}"
+    );
     let second = client.call("fix__pid", json!({}));
     assert_ne!(second["isError"], true, "{second}");
     assert_ne!(text_of(&second), first);
@@ -80,7 +85,10 @@ fn a_server_that_never_gets_ready_times_out_and_hides_nobody() {
     assert!(client.tools().contains(&"fix__pid".to_owned()));
     wait_for("the time limit", || {
         let server = daemon.server("mute");
-        server["reason"].as_str()?.contains("start_timeout_ms").then_some(())
+        server["reason"]
+            .as_str()?
+            .contains("start_timeout_ms")
+            .then_some(())
     });
 }
 
@@ -123,7 +131,9 @@ fn isolation_decides_who_shares_a_process() {
         // A process of one connection or one call goes with it.
         if matches!(isolation, "client" | "call") {
             for pid in &pids {
-                wait_for("the process's end", || (!is_alive(pid.parse().unwrap())).then_some(()));
+                wait_for("the process's end", || {
+                    (!is_alive(pid.parse().unwrap())).then_some(())
+                });
             }
         }
     }
@@ -156,7 +166,8 @@ fn users_do_not_share_processes() {
 fn the_environment_of_a_server_is_built_and_secrets_stay_secret() {
     let place = Place::new();
     place.secret("token", "hunter2-hunter2");
-    let env = json!({ "LOG": "warn", "TOKEN": { "secret": "token" }, "LD_LIBRARY_PATH": "/nowhere" });
+    let env =
+        json!({ "LOG": "warn", "TOKEN": { "secret": "token" }, "LD_LIBRARY_PATH": "/nowhere" });
     place.registry(&json!({ "fix": place.fixture("fix", &[], json!({ "env": env })) }));
     let daemon = place.start(&["--log-level", "debug"]);
     let mut client = daemon.legacy(LEGACY);

@@ -94,14 +94,19 @@ fn a_reload_takes_over_all_or_nothing_and_names_what_is_blocked() {
         text.contains("nothing was taken over") && text.contains("operator"),
         "{text}"
     );
-    let servers = client.call("colibri_external_mcp_servers", json!({})).to_string();
+    let servers = client
+        .call("colibri_external_mcp_servers", json!({}))
+        .to_string();
     assert!(!servers.contains("two"), "{servers}");
     let status = client.call("colibri_status", json!({})).to_string();
     assert!(status.contains("clients.json"), "{status}");
     place.clients(&all.to_string());
     let (status, text) = reload();
     assert_eq!(status, Some(0), "{text}");
-    assert!(text.contains("two is blocked: its contract cannot be used"), "{text}");
+    assert!(
+        text.contains("two is blocked: its contract cannot be used"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -135,13 +140,17 @@ fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
     let mistyped = place.path("mistyped.json").display().to_string();
     let aside = place.path("aside");
     for check in [&["--check"][..], &[]] {
-        let (status, text) = place.refused(&[&["--clients", &mistyped][..], check, root_flag()].concat());
+        let (status, text) =
+            place.refused(&[&["--clients", &mistyped][..], check, root_flag()].concat());
         assert_eq!(status, Some(78), "{text}");
         assert!(text.contains(&format!("there is no {mistyped}")), "{text}");
         fs::rename(&registry, &aside).unwrap();
         let (status, text) = place.refused(&[check, root_flag()].concat());
         assert_eq!(status, Some(78), "{text}");
-        assert!(text.contains("external-mcp.json, which --external-config"), "{text}");
+        assert!(
+            text.contains("external-mcp.json, which --external-config"),
+            "{text}"
+        );
         fs::rename(&aside, &registry).unwrap();
     }
     if cfg!(target_os = "freebsd") {
@@ -190,7 +199,11 @@ fn arenas(daemon: &Daemon<'_>) -> usize {
         let [(from, middle, used), (next, to, rest)] = pair else {
             return false;
         };
-        from % ARENA == 0 && middle == next && to - from == ARENA && used == "rw-p" && rest == "---p"
+        from % ARENA == 0
+            && middle == next
+            && to - from == ARENA
+            && used == "rw-p"
+            && rest == "---p"
     };
     mappings.windows(2).filter(is_arena).count()
 }
@@ -213,7 +226,16 @@ fn other_limits_hold_from_the_next_start_which_a_reload_says() {
     let place = Place::new();
     place.limits(json!({ "calls_per_client": 9 }));
     let daemon = place.start(&[]);
-    let reloaded = || String::from_utf8(place.colibri_mcp(&["server", "reload"]).output().unwrap().stdout).unwrap();
+    let reloaded = || {
+        String::from_utf8(
+            place
+                .colibri_mcp(&["server", "reload"])
+                .output()
+                .unwrap()
+                .stdout,
+        )
+        .unwrap()
+    };
     assert_eq!(reloaded(), "Reloaded.\n");
     place.limits(json!({ "calls_per_client": 8 }));
     // As often as it is asked, until they hold.

@@ -15,7 +15,10 @@ fn a_stale_socket_is_replaced() {
 fn a_live_daemon_is_never_displaced() {
     let (place, other) = (Place::new(), Place::new());
     let daemon = place.start(&[]);
-    let refused = other.command_at(&place.socket(), root_flag()).output().unwrap();
+    let refused = other
+        .command_at(&place.socket(), root_flag())
+        .output()
+        .unwrap();
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(69), "{text}");
     assert!(text.contains("already listens"), "{text}");
@@ -64,7 +67,11 @@ fn root_is_refused_unless_allowed() {
     assert!(text.contains("--allow-root"), "{text}");
     assert!(!place.socket().exists());
     let daemon = place.start(&[]);
-    assert!(daemon.log().contains("--allow-root"), "no warning: {}", daemon.log());
+    assert!(
+        daemon.log().contains("--allow-root"),
+        "no warning: {}",
+        daemon.log()
+    );
 }
 
 #[test]
@@ -107,7 +114,11 @@ fn a_variable_that_is_empty_is_one_that_is_not_set() {
         "{variables:?}"
     );
     for variable in &variables {
-        let output = place.command(&["--check"]).env(variable, "").output().unwrap();
+        let output = place
+            .command(&["--check"])
+            .env(variable, "")
+            .output()
+            .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{variable}: {said}");
     }
@@ -158,10 +169,16 @@ fn sigterm_waits_for_calls_in_flight_and_leaves_nothing() {
         daemon.signal(signal);
         daemon.wait_for_log("ending clients=");
         // Whoever asks now is told why not, whatever it is.
-        for (method, params) in [("ping", json!({})), ("tools/call", json!({ "name": "fix__pid" }))] {
+        for (method, params) in [
+            ("ping", json!({})),
+            ("tools/call", json!({ "name": "fix__pid" })),
+        ] {
             let late = client.request(method, params);
             let answer = client.answer(late);
-            assert_eq!(answer["error"]["data"]["code"], "DAEMON_STOPPING", "{answer}");
+            assert_eq!(
+                answer["error"]["data"]["code"], "DAEMON_STOPPING",
+                "{answer}"
+            );
         }
         place.release("told");
         let answer = client.answer(id);
@@ -177,7 +194,9 @@ fn a_supervisor_that_was_stopped_ends_its_server_with_the_daemon() {
     let place = Place::of_fixture(&[], json!({}));
     let mut daemon = place.start(&[]);
     daemon.assert_serves("fix__count");
-    let supervisor = daemon.server("fix")["processes"][0]["pid"].as_i64().unwrap();
+    let supervisor = daemon.server("fix")["processes"][0]["pid"]
+        .as_i64()
+        .unwrap();
     kill(Pid::from_raw(supervisor as i32), Signal::SIGSTOP).unwrap();
     daemon.signal(Signal::SIGTERM);
     assert!(daemon.wait().success());
@@ -284,7 +303,10 @@ fn check_names_an_open_quote_and_a_group_that_is_not_there() {
     place.registry_text("{\"servers\":{\"a\":{\"command\":\"/bin/sh,\n\"args\":[]}}}");
     let (status, text) = place.refused(&["--check"]);
     assert_eq!(status, Some(78), "{text}");
-    assert!(text.contains("1:28") && text.contains("not closed"), "{text}");
+    assert!(
+        text.contains("1:28") && text.contains("not closed"),
+        "{text}"
+    );
     place.registry(&json!({}));
     let (status, text) = place.refused(&["--check", "--socket-group", "no-such-group"]);
     assert_eq!(status, Some(78), "{text}");
@@ -346,7 +368,10 @@ fn a_start_on_a_full_disk_says_what_and_where_and_what_to_do() {
     let (status, text) = place.refused(root_flag());
     mount(&["umount", "-l"]);
     assert_eq!(status, Some(78), "{text}");
-    assert!(text.contains("colibri.db") && text.contains("free space"), "{text}");
+    assert!(
+        text.contains("colibri.db") && text.contains("free space"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -6,7 +6,9 @@ mod peers;
 mod told;
 mod unasked;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, modern_meta, text_of, wait_for};
+use colibri_tests::{
+    Client, Daemon, LEGACY, MODERN, Place, code_of, modern_meta, text_of, wait_for,
+};
 use serde_json::{Value, json};
 
 use peers::{Peer, Way, ways};
@@ -20,7 +22,11 @@ fn cases(file: &str) -> Vec<(String, Vec<u8>)> {
     let text = std::fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = text.split('\n').filter(|line| !line.is_empty()).collect();
     let cases = lines.chunks(2).map(|pair| {
-        let (name, _) = pair[0].strip_prefix("# ").unwrap().split_once(": ").unwrap();
+        let (name, _) = pair[0]
+            .strip_prefix("# ")
+            .unwrap()
+            .split_once(": ")
+            .unwrap();
         (name.to_owned(), pair[1].as_bytes().to_vec())
     });
     cases.collect()
@@ -61,8 +67,14 @@ fn meta(way: Way, token: &str) -> String {
     } else {
         String::new()
     };
-    let tells = if way.told { r#""fixture/tells":1, "# } else { "" };
-    format!(r#" , "_meta":{{ "a.b/c":[ ],{modern}{tells}"progressToken":{token},"progress":1e400 }}"#)
+    let tells = if way.told {
+        r#""fixture/tells":1, "#
+    } else {
+        ""
+    };
+    format!(
+        r#" , "_meta":{{ "a.b/c":[ ],{modern}{tells}"progressToken":{token},"progress":1e400 }}"#
+    )
 }
 
 fn place(version: &str, prefix: bool) -> Place {
@@ -97,7 +109,8 @@ fn difference(wanted: &[u8], got: &[u8]) -> String {
     let at = wanted.iter().zip(got).take_while(|(a, b)| a == b).count();
     let show = |bytes: &[u8]| {
         let from = at.saturating_sub(30);
-        String::from_utf8_lossy(&bytes[from.min(bytes.len())..(at + 60).min(bytes.len())]).into_owned()
+        String::from_utf8_lossy(&bytes[from.min(bytes.len())..(at + 60).min(bytes.len())])
+            .into_owned()
     };
     format!(
         "at byte {at} of {}: wanted {:?}, got {:?}",
@@ -110,7 +123,11 @@ fn difference(wanted: &[u8], got: &[u8]) -> String {
 /// Nothing was found to be spoiled.
 fn assert_whole(spoiled: &[String]) {
     let first = &spoiled[..spoiled.len().min(8)];
-    assert!(spoiled.is_empty(), "{} are spoiled: {first:#?}", spoiled.len());
+    assert!(
+        spoiled.is_empty(),
+        "{} are spoiled: {first:#?}",
+        spoiled.len()
+    );
 }
 
 /// Results that do not fit into a text file.
@@ -189,7 +206,10 @@ fn requests_arrive_byte_for_byte() {
     let mut all = cases("requests.txt");
     let big = "\\u0000😀 \u{2028}x".repeat((LIMIT - 1000) / 15);
     let deep = format!("{}1{}", "{\"a\":[".repeat(100), "]}".repeat(100));
-    for (name, arguments) in [("16-mebibytes", format!("{{\"s\":\"{big}\"}}")), ("depth-200", deep)] {
+    for (name, arguments) in [
+        ("16-mebibytes", format!("{{\"s\":\"{big}\"}}")),
+        ("depth-200", deep),
+    ] {
         let text = format!(
             r#"{{"jsonrpc":"2.0","id":@ID@,"method":"tools/call","params":{{"name":@NAME@,"arguments":{arguments}@META@}}}}"#
         );
@@ -207,16 +227,27 @@ fn requests_arrive_byte_for_byte() {
             }
         }
         for (n, (_, template)) in all.iter().enumerate() {
-            let line = with(template, "@META@", &meta(way, &format!("\"\\u0074oken {n}\"")));
+            let line = with(
+                template,
+                "@META@",
+                &meta(way, &format!("\"\\u0074oken {n}\"")),
+            );
             let line = with(&line, "@NAME@", &format!("\"{tool}\""));
             let answer = peer.ask(&with(&line, "@ID@", &id(n)), "tools/call", &tool);
             let answer: Value = serde_json::from_slice(&answer).unwrap();
-            assert_eq!(text_of(&answer["result"]), "counted", "{}: {answer}", all[n].0);
+            assert_eq!(
+                text_of(&answer["result"]),
+                "counted",
+                "{}: {answer}",
+                all[n].0
+            );
         }
         let received: Vec<Vec<u8>> = place
             .record("fix")
             .into_iter()
-            .filter(|(_, kind, line)| kind == "line" && line.windows(7).any(|window| window == b"\"count\""))
+            .filter(|(_, kind, line)| {
+                kind == "line" && line.windows(7).any(|window| window == b"\"count\"")
+            })
             .map(|(_, _, line)| line)
             .collect();
         assert_eq!(received.len(), all.len());
@@ -224,8 +255,14 @@ fn requests_arrive_byte_for_byte() {
             // The daemon's number stands in place of the id, and of the progress token too.
             let holes = with(template, "@META@", &meta(way, "@ID@"));
             let holes = with(&holes, "@NAME@", "\"count\"");
-            let first = holes.windows(4).position(|window| window == b"@ID@").unwrap();
-            let number = got.iter().skip(first).take_while(|byte| byte.is_ascii_digit());
+            let first = holes
+                .windows(4)
+                .position(|window| window == b"@ID@")
+                .unwrap();
+            let number = got
+                .iter()
+                .skip(first)
+                .take_while(|byte| byte.is_ascii_digit());
             let digits: String = number.map(|byte| char::from(*byte)).collect();
             let mut wanted = with(&with(&holes, "@ID@", &digits), "@ID@", &digits);
             if way.http {
@@ -243,7 +280,10 @@ fn requests_arrive_byte_for_byte() {
 fn results_that_cannot_be_relayed_are_answered() {
     let mut all: Vec<(&str, Vec<u8>, &str)> = Vec::new();
     for (name, frame) in [
-        ("result twice", r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"result":{}}"#),
+        (
+            "result twice",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"result":{}}"#,
+        ),
         (
             "result and Result",
             r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"Result":{}}"#,
@@ -256,24 +296,45 @@ fn results_that_cannot_be_relayed_are_answered() {
             "result with NUL",
             r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"re\u0000sult":{}}"#,
         ),
-        ("wide result", r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"ｒesult":{}}"#),
-        ("id and ID", r#"{"jsonrpc":"2.0","id":@ID@,"ID":1,"result":{}}"#),
+        (
+            "wide result",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"ｒesult":{}}"#,
+        ),
+        (
+            "id and ID",
+            r#"{"jsonrpc":"2.0","id":@ID@,"ID":1,"result":{}}"#,
+        ),
         (
             "result and error",
             r#"{"jsonrpc":"2.0","id":@ID@,"result":{},"error":{}}"#,
         ),
         ("neither", r#"{"jsonrpc":"2.0","id":@ID@}"#),
         ("no version", r#"{"id":@ID@,"result":{}}"#),
-        ("another version", r#"{"jsonrpc":"1.0","id":@ID@,"result":{}}"#),
+        (
+            "another version",
+            r#"{"jsonrpc":"1.0","id":@ID@,"result":{}}"#,
+        ),
         ("not JSON", r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":}}"#),
-        ("a comma too many", r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":1,}}"#),
-        ("not a number", r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":NaN}}"#),
+        (
+            "a comma too many",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":1,}}"#,
+        ),
+        (
+            "not a number",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":NaN}}"#,
+        ),
         (
             "a number with a zero",
             r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":01}}"#,
         ),
-        ("single quotes", r#"{"jsonrpc":"2.0","id":@ID@,"result":{'a':1}}"#),
-        ("a comment", r#"{"jsonrpc":"2.0","id":@ID@,"result":{}/* */}"#),
+        (
+            "single quotes",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{'a':1}}"#,
+        ),
+        (
+            "a comment",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{}/* */}"#,
+        ),
         (
             "a raw tab in a string",
             "{\"jsonrpc\":\"2.0\",\"id\":@ID@,\"result\":{\"a\":\"\t\"}}",
@@ -282,9 +343,18 @@ fn results_that_cannot_be_relayed_are_answered() {
             "a raw NUL in a string",
             "{\"jsonrpc\":\"2.0\",\"id\":@ID@,\"result\":{\"a\":\"\0\"}}",
         ),
-        ("a bad escape", r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":"\x41"}}"#),
-        ("two messages", r#"{"jsonrpc":"2.0","id":@ID@,"result":{}} {}"#),
-        ("cut off", r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":["#),
+        (
+            "a bad escape",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{"a":"\x41"}}"#,
+        ),
+        (
+            "two messages",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{}} {}"#,
+        ),
+        (
+            "cut off",
+            r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":["#,
+        ),
         (
             "byte order mark",
             "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":@ID@,\"result\":{}}",
@@ -300,7 +370,11 @@ fn results_that_cannot_be_relayed_are_answered() {
         ("beyond Unicode", b"\xf4\x90\x80\x80"),
         ("half a character", b"\xe2\x80"),
     ] {
-        all.push((name, [before, bytes, b"\"}}"].concat(), "SERVER_ANSWER_INVALID"));
+        all.push((
+            name,
+            [before, bytes, b"\"}}"].concat(),
+            "SERVER_ANSWER_INVALID",
+        ));
     }
     all.push((
         "too long",
@@ -343,7 +417,10 @@ fn requests_that_cannot_be_relayed_are_answered() {
     let good = r#""params":{"name":"fix__count","arguments":{}}"#;
     let mut all: Vec<(Vec<u8>, i64)> = Vec::new();
     for (text, code) in [
-        (format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},{good}}}"#), -32602),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},{good}}}"#),
+            -32602,
+        ),
         (
             format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},"Params":{{}}}}"#),
             -32602,
@@ -356,25 +433,38 @@ fn requests_that_cannot_be_relayed_are_answered() {
             format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},"\u006dethod":"ping"}}"#),
             -32602,
         ),
-        (format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},"iD":2}}"#), -32602),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","name":"fix__pid"}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},"iD":2}}"#),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","Name":"fix__pid"}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","name":"fix__pid"}}}}"#
+            ),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","n\u0061me":"fix__pid"}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","Name":"fix__pid"}}}}"#
+            ),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","name\u0000":"fix__pid"}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","n\u0061me":"fix__pid"}}}}"#
+            ),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","ｎａｍｅ":"fix__pid"}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","name\u0000":"fix__pid"}}}}"#
+            ),
+            -32602,
+        ),
+        (
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","ｎａｍｅ":"fix__pid"}}}}"#
+            ),
             -32602,
         ),
         (
@@ -384,7 +474,9 @@ fn requests_that_cannot_be_relayed_are_answered() {
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","_meta":{{}},"_META":{{}}}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","_meta":{{}},"_META":{{}}}}}}"#
+            ),
             -32602,
         ),
         (
@@ -394,15 +486,21 @@ fn requests_that_cannot_be_relayed_are_answered() {
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","_meta":[]}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","_meta":[]}}}}"#
+            ),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":[]}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":[]}}}}"#
+            ),
             -32602,
         ),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":null}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":null}}}}"#
+            ),
             -32602,
         ),
         (
@@ -418,24 +516,40 @@ fn requests_that_cannot_be_relayed_are_answered() {
             -32602,
         ),
         (format!(r#"{{"jsonrpc":"2.0","id":1,{call}}}"#), -32602),
-        (format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":7}}"#), -32600),
-        (format!(r#"{{"jsonrpc":"2.1","id":1,{call},{good}}}"#), -32600),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":7}}"#),
+            -32600,
+        ),
+        (
+            format!(r#"{{"jsonrpc":"2.1","id":1,{call},{good}}}"#),
+            -32600,
+        ),
         (format!(r#"{{"id":1,{call},{good}}}"#), -32600),
         (
             format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good},"result":{{}}}}"#),
             -32600,
         ),
-        (format!(r#"{{"jsonrpc":"2.0","id":1,"method":7,{good}}}"#), -32600),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":7,{good}}}"#),
+            -32600,
+        ),
         (format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good}"#), -32700),
         (
-            format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":{{"a":+1}}}}}}"#),
+            format!(
+                r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":{{"a":+1}}}}}}"#
+            ),
             -32700,
         ),
-        (format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good}}}}}"#), -32700),
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":1,{call},{good}}}}}"#),
+            -32700,
+        ),
     ] {
         all.push((text.into_bytes(), code));
     }
-    let invalid = format!(r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":{{"a":""#);
+    let invalid = format!(
+        r#"{{"jsonrpc":"2.0","id":1,{call},"params":{{"name":"fix__count","arguments":{{"a":""#
+    );
     all.push(([invalid.as_bytes(), b"\xff\"}}}"].concat(), -32700));
     all.push(([invalid.as_bytes(), b"\xed\xa0\x80\"}}}"].concat(), -32700));
     for (line, code) in &all {
@@ -457,7 +571,9 @@ fn requests_that_cannot_be_relayed_are_answered() {
         "{answer}"
     );
     for nameless in ["null", "[1]", "{}", "true"] {
-        client.send(format!(r#"{{"jsonrpc":"2.0","id":{nameless},{call},{good}}}"#));
+        client.send(format!(
+            r#"{{"jsonrpc":"2.0","id":{nameless},{call},{good}}}"#
+        ));
         let answer = client.message();
         assert_eq!(
             (&answer["id"], &answer["error"]["code"]),

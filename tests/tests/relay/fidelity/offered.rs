@@ -9,7 +9,10 @@ use super::{assert_whole, cases, difference, exposed, id, meta, place, spaced, w
 /// A method, the params that name what is meant, with `@WHAT@` for the name as the client or the server writes it, and
 /// what has a case of the fixture's answer in it.
 const METHODS: [(&str, &str); 3] = [
-    ("prompts/get", r#""name":@WHAT@,"arguments":{"case":"@CASE@"}"#),
+    (
+        "prompts/get",
+        r#""name":@WHAT@,"arguments":{"case":"@CASE@"}"#,
+    ),
     ("resources/read", r#""uri":@WHAT@"#),
     (
         "completion/complete",
@@ -42,7 +45,10 @@ fn seen(frame: &[u8], method: &str, prefix: bool) -> Vec<u8> {
     frame = frame.replace("@PROMPT@", uri("prompts/get"));
     // A case of `results.txt` that looks like what was read.
     if prefix && method == "resources/read" {
-        frame = frame.replace(r#""contents":[{"uri":"file:"#, r#""contents":[{"uri":"fix+file:"#);
+        frame = frame.replace(
+            r#""contents":[{"uri":"file:"#,
+            r#""contents":[{"uri":"fix+file:"#,
+        );
     }
     frame.into_bytes()
 }
@@ -66,7 +72,9 @@ fn answers_come_back_byte_for_byte() {
                     continue;
                 }
                 let what = what(method, &n.to_string(), way.prefix);
-                let params = params.replace("@WHAT@", &what).replace("@CASE@", &n.to_string());
+                let params = params
+                    .replace("@WHAT@", &what)
+                    .replace("@CASE@", &n.to_string());
                 let line = format!(
                     r#"{{"jsonrpc":"2.0","id":{},"method":"{method}","params":{{{params}{}}}}}"#,
                     id(n),
@@ -108,14 +116,26 @@ fn requests_arrive_byte_for_byte() {
             let named = what(method, "arrived", way.prefix);
             let line = with(&template, "@META@", &meta(way, "\"\\u0074oken\""));
             let line = with(&with(&line, "@WHAT@", &named), "@ID@", "\"\\u0061\"");
-            let answer: Value = serde_json::from_slice(&peer.ask(&line, method, named.trim_matches('"'))).unwrap();
+            let answer: Value =
+                serde_json::from_slice(&peer.ask(&line, method, named.trim_matches('"'))).unwrap();
             assert!(answer["result"].is_object(), "{way}: {method}: {answer}");
             let escaped = method.replace('/', "\\/");
-            let got = wait_for("the request", || place.received("fix", &escaped).pop()).into_bytes();
+            let got =
+                wait_for("the request", || place.received("fix", &escaped).pop()).into_bytes();
             let holes = with(&template, "@META@", &meta(way, "@ID@"));
-            let holes = with(&holes, "@WHAT@", &what(method, "arrived", false).replace("fix__", ""));
-            let first = holes.windows(4).position(|window| window == b"@ID@").unwrap();
-            let number = got.iter().skip(first).take_while(|byte| byte.is_ascii_digit());
+            let holes = with(
+                &holes,
+                "@WHAT@",
+                &what(method, "arrived", false).replace("fix__", ""),
+            );
+            let first = holes
+                .windows(4)
+                .position(|window| window == b"@ID@")
+                .unwrap();
+            let number = got
+                .iter()
+                .skip(first)
+                .take_while(|byte| byte.is_ascii_digit());
             let digits: String = number.map(|byte| char::from(*byte)).collect();
             let wanted = with(&with(&holes, "@ID@", &digits), "@ID@", &digits);
             if digits.is_empty() || got != wanted {

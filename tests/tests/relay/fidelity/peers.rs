@@ -120,7 +120,8 @@ impl<'d> Peer<'d> {
         if let Over::Lines(client) = &mut peer.over
             && !way.is_modern()
         {
-            let able = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
+            let able =
+                json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
             *client = daemon.connect();
             client.open_with(way.version, able);
         }
@@ -188,12 +189,19 @@ impl<'d> Peer<'d> {
         self.send(line, method, name);
         if let Over::Http { response, .. } = &self.over {
             let response = response.as_ref().unwrap();
-            assert!(response.is_stream() || !self.way.told, "{}: {response:?}", self.way);
+            assert!(
+                response.is_stream() || !self.way.told,
+                "{}: {response:?}",
+                self.way
+            );
             self.alone |= !response.is_stream();
         }
         if self.way.told {
             let told = self.read();
-            assert!(told.windows(22).any(|window| window == b"notifications/progress"));
+            assert!(
+                told.windows(22)
+                    .any(|window| window == b"notifications/progress")
+            );
         }
         self.read()
     }
@@ -231,10 +239,9 @@ impl<'d> Peer<'d> {
                 true => Peer::new(self.daemon, self.way),
                 false => {
                     self.send(listen.as_bytes(), "subscriptions/listen", "");
-                    assert!(
-                        self.read()
-                            .starts_with(br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/ack"#)
-                    );
+                    assert!(self.read().starts_with(
+                        br#"{"jsonrpc":"2.0","method":"notifications/subscriptions/ack"#
+                    ));
                     return Ear::Same;
                 }
             };
@@ -246,13 +253,15 @@ impl<'d> Peer<'d> {
             return Ear::Stream(http);
         }
         for uri in uris {
-            let subscribe =
-                format!(r#"{{"jsonrpc":"2.0","id":0,"method":"resources/subscribe","params":{{"uri":"{uri}"}}}}"#);
+            let subscribe = format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"resources/subscribe","params":{{"uri":"{uri}"}}}}"#
+            );
             self.send(subscribe.as_bytes(), "resources/subscribe", "");
             assert_eq!(self.read(), br#"{"jsonrpc":"2.0","id":0,"result":{}}"#);
         }
         let Over::Http {
-            session: Some(session), ..
+            session: Some(session),
+            ..
         } = &self.over
         else {
             return Ear::Same;

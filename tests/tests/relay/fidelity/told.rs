@@ -27,7 +27,12 @@ fn progress_comes_byte_for_byte() {
         let daemon = place.start(&["--log-level", "warn"]);
         let (mut peer, name) = (Peer::new(&daemon, way), way.exposed("tell_raw"));
         for (n, frame) in NOTIFICATIONS.iter().enumerate() {
-            for token in ["7", "\"\\u0074oken\"", "-1.50e0", "123456789012345678901234567890"] {
+            for token in [
+                "7",
+                "\"\\u0074oken\"",
+                "-1.50e0",
+                "123456789012345678901234567890",
+            ] {
                 let meta = meta(way, token);
                 let call = format!(
                     r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}","arguments":{{"case":"{n}"}}{meta}}}}}"#
@@ -114,7 +119,10 @@ fn what_a_server_asks_and_what_is_answered_passes_byte_for_byte() {
 #[test]
 fn a_modern_server_that_asks_a_modern_client_gets_its_own_state_back() {
     let result = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"x":1e400,"resultType":"input_required","inputRequests":{"\u0061":{"method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}},"x":18446744073709551616}}},"requestState":"its own \u0000"}}"#;
-    for way in ways().into_iter().filter(|way| way.is_modern() && way.prefix) {
+    for way in ways()
+        .into_iter()
+        .filter(|way| way.is_modern() && way.prefix)
+    {
         let place = place(way.version, true);
         place.frame("asks", result.as_bytes());
         let daemon = place.start(&["--log-level", "warn"]);
@@ -126,10 +134,15 @@ fn a_modern_server_that_asks_a_modern_client_gets_its_own_state_back() {
             r#"{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{{"name":"fix__frame","arguments":{{"case":"asks"}}{meta}}}}}"#
         );
         let got = String::from_utf8(peer.ask(call.as_bytes(), "tools/call", "fix__frame")).unwrap();
-        let readable = got.replace("1e400", "1").replace("18446744073709551616", "1");
+        let readable = got
+            .replace("1e400", "1")
+            .replace("18446744073709551616", "1");
         let answer: Value = serde_json::from_str(&readable).unwrap();
         assert_eq!(answer["result"]["resultType"], "input_required", "{got}");
-        let state = answer["result"]["requestState"].as_str().expect("a state").to_owned();
+        let state = answer["result"]["requestState"]
+            .as_str()
+            .expect("a state")
+            .to_owned();
         // The server's name and the state are the daemon's; nothing else is.
         let wanted = with(result.as_bytes(), "@ID@", "5");
         let wanted = with(&wanted, r#""message":"m""#, r#""message":"[fix] m""#);
@@ -144,10 +157,17 @@ fn a_modern_server_that_asks_a_modern_client_gets_its_own_state_back() {
             r#"{{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{{"name":"fix__frame","arguments":{{"case":"asks"}},"inputResponses":{{"\u0061":{{"action":"accept","content":{{}},"x":1e400}}}},"requestState":"{state}"{meta}}}}}"#
         );
         peer.ask(retry.as_bytes(), "tools/call", "fix__frame");
-        let retry = wait_for("the retry", || place.received("fix", "inputResponses").pop());
-        assert!(retry.contains(r#""requestState":"its own \u0000""#), "{way}: {retry}");
+        let retry = wait_for("the retry", || {
+            place.received("fix", "inputResponses").pop()
+        });
         assert!(
-            retry.contains(r#""inputResponses":{"\u0061":{"action":"accept","content":{},"x":1e400}}"#),
+            retry.contains(r#""requestState":"its own \u0000""#),
+            "{way}: {retry}"
+        );
+        assert!(
+            retry.contains(
+                r#""inputResponses":{"\u0061":{"action":"accept","content":{},"x":1e400}}"#
+            ),
             "{way}: {retry}"
         );
     }

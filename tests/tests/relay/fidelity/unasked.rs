@@ -21,7 +21,11 @@ fn place(way: Way) -> Place {
         json!({ "prefix": way.prefix }),
     );
     place.registry(&json!({ "fix": entry }));
-    std::fs::write(place.path("fix.resources"), r#"[{"uri":"file:///a","name":"a"}]"#).unwrap();
+    std::fs::write(
+        place.path("fix.resources"),
+        r#"[{"uri":"file:///a","name":"a"}]"#,
+    )
+    .unwrap();
     place
 }
 
@@ -47,7 +51,11 @@ fn heard(peer: &mut Peer<'_>, way: Way, ear: &mut Ear, (case, after): (&str, boo
     say(peer, way, case, after);
     let (mut heard, mut answered) = (None, false);
     while heard.is_none() || !answered {
-        let got = if answered { peer.hear(ear) } else { peer.read() };
+        let got = if answered {
+            peer.hear(ear)
+        } else {
+            peer.read()
+        };
         if is_answer(&got) {
             answered = true;
         } else if !is_list_changed(&got) {
@@ -96,7 +104,10 @@ fn log_messages_come_byte_for_byte() {
             if !way.is_modern() {
                 let got = heard(&mut peer, way, &mut ear, (&n.to_string(), true));
                 if got != frame.as_bytes() {
-                    spoiled.push(format!("{way}: {n} later {}", difference(frame.as_bytes(), &got)));
+                    spoiled.push(format!(
+                        "{way}: {n} later {}",
+                        difference(frame.as_bytes(), &got)
+                    ));
                 }
             }
         }
@@ -116,10 +127,16 @@ fn updates_come_byte_for_byte() {
     for way in quiet_ways() {
         let place = place(way);
         let meta = |id: &str| match way.is_modern() {
-            true => format!(r#", "_meta": {{"a/b":1e400,"io.modelcontextprotocol/subscriptionId":{id} }}"#),
+            true => format!(
+                r#", "_meta": {{"a/b":1e400,"io.modelcontextprotocol/subscriptionId":{id} }}"#
+            ),
             false => String::new(),
         };
-        let uri = if way.prefix { "fix+file:///a" } else { "file:///a" };
+        let uri = if way.prefix {
+            "fix+file:///a"
+        } else {
+            "file:///a"
+        };
         for (n, frame) in UPDATES.iter().enumerate() {
             let frame = frame
                 .replace("@URI@", "file:///a")
@@ -139,7 +156,10 @@ fn updates_come_byte_for_byte() {
             };
             let wanted = frame.replace("@URI@", uri).replace("@META@", &ours);
             if got != wanted.as_bytes() {
-                spoiled.push(format!("{way}: {n} {}", difference(wanted.as_bytes(), &got)));
+                spoiled.push(format!(
+                    "{way}: {n} {}",
+                    difference(wanted.as_bytes(), &got)
+                ));
             }
         }
     }
@@ -149,14 +169,15 @@ fn updates_come_byte_for_byte() {
 /// The daemon says itself that a list has changed, when it has.
 #[test]
 fn that_a_list_has_changed_is_said_in_the_daemons_own_words() {
-    let changed =
-        r#" {"params":{"x":1e400@META@},"x":1,"method":"notifications\/tools\/list_changed","jsonrpc":"2.0"}"#;
+    let changed = r#" {"params":{"x":1e400@META@},"x":1,"method":"notifications\/tools\/list_changed","jsonrpc":"2.0"}"#;
     for way in quiet_ways() {
         let place = place(way);
         let listener = r#","_meta":{"io.modelcontextprotocol/subscriptionId":@LISTENER@}"#;
         let listener = if way.is_modern() { listener } else { "" };
         place.frame("changed", &with(changed.as_bytes(), "@META@", listener));
-        let tools = |more: &str| format!(r#"[{{"name":"tell_raw","inputSchema":{{"type":"object"}}}}{more}]"#);
+        let tools = |more: &str| {
+            format!(r#"[{{"name":"tell_raw","inputSchema":{{"type":"object"}}}}{more}]"#)
+        };
         place.defines("fix", "definitions", &tools(""));
         let daemon = place.start(&["--log-level", "warn"]);
         let mut peer = Peer::told(&daemon, way);
@@ -177,16 +198,25 @@ fn that_a_list_has_changed_is_said_in_the_daemons_own_words() {
             ),
             false => br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#.to_vec(),
         };
-        let others = ["prompts/list", "resources/list"].map(|other| with(&wanted, "tools/list", other));
+        let others =
+            ["prompts/list", "resources/list"].map(|other| with(&wanted, "tools/list", other));
         let (mut seen, mut answered) = (false, false);
         say(&mut peer, way, "changed", false);
         while !(seen && answered) {
-            let got = if answered { peer.hear(&mut ear) } else { peer.read() };
+            let got = if answered {
+                peer.hear(&mut ear)
+            } else {
+                peer.read()
+            };
             match is_answer(&got) {
                 true => answered = true,
                 false if got == wanted => seen = true,
                 // The other lists of the first start.
-                false => assert!(others.contains(&got), "{way}: {}", difference(&wanted, &got)),
+                false => assert!(
+                    others.contains(&got),
+                    "{way}: {}",
+                    difference(&wanted, &got)
+                ),
             }
         }
     }

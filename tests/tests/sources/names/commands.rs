@@ -20,7 +20,8 @@ const MAKE_ROOT: &str = "make-root.sh";
 
 /// The commands that every rc script has, by rc.subr(8), and their prefixes.
 const RC_COMMANDS: [&str; 11] = [
-    "start", "stop", "restart", "status", "poll", "rcvar", "enable", "disable", "enabled", "delete", "describe",
+    "start", "stop", "restart", "status", "poll", "rcvar", "enable", "disable", "enabled",
+    "delete", "describe",
 ];
 const RC_PREFIXES: [&str; 5] = ["", "one", "force", "fast", "quiet"];
 /// The commands of systemctl(1) that hold of every unit.
@@ -44,8 +45,8 @@ const UNIT_COMMANDS: [&str; 16] = [
 ];
 /// Words before a command that run it.
 const WRAPPERS: [&str; 21] = [
-    "sudo", "mdo", "doas", "env", "exec", "ssh", "su", "if", "then", "else", "elif", "while", "until", "do", "!", "{",
-    "timeout", "chroot", "jexec", "nohup", "time",
+    "sudo", "mdo", "doas", "env", "exec", "ssh", "su", "if", "then", "else", "elif", "while",
+    "until", "do", "!", "{", "timeout", "chroot", "jexec", "nohup", "time",
 ];
 
 /// One command of a program, as its help shows it.
@@ -77,7 +78,11 @@ impl Programs {
             .output()
             .unwrap();
         let help = String::from_utf8_lossy(&answer.stdout).into_owned();
-        let node = answer.status.success().then(|| Node::read(&help, path)).flatten();
+        let node = answer
+            .status
+            .success()
+            .then(|| Node::read(&help, path))
+            .flatten();
         let node = node.map(std::rc::Rc::new);
         self.nodes.borrow_mut().insert(path.to_vec(), node.clone());
         node
@@ -87,7 +92,10 @@ impl Programs {
 impl Node {
     fn read(help: &str, path: &[String]) -> Option<Node> {
         let mut usage = help.lines().skip_while(|line| !line.starts_with("Usage: "));
-        let first = usage.next()?.strip_prefix("Usage: ")?.strip_prefix(&path.join(" "))?;
+        let first = usage
+            .next()?
+            .strip_prefix("Usage: ")?
+            .strip_prefix(&path.join(" "))?;
         if !(first.is_empty() || first.starts_with(' ')) {
             return None;
         }
@@ -101,11 +109,18 @@ impl Node {
             needs_command: first.ends_with("<COMMAND>"),
             ..Node::default()
         };
-        for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
+        for line in help
+            .lines()
+            .map(str::trim_start)
+            .filter(|line| line.starts_with('-'))
+        {
             let names = line.split("  ").next().unwrap_or_default();
             let takes_value = names.contains('<');
-            let names = names.split([' ', ',', '[', '=']).filter(|word| word.starts_with('-'));
-            node.flags.extend(names.map(|name| (name.to_owned(), takes_value)));
+            let names = names
+                .split([' ', ',', '[', '='])
+                .filter(|word| word.starts_with('-'));
+            node.flags
+                .extend(names.map(|name| (name.to_owned(), takes_value)));
         }
         Some(node)
     }
@@ -121,7 +136,12 @@ enum Strictness {
 }
 
 /// Finds what a document's command lines name and what there is not.
-pub(super) fn check(document: &Document, facts: &Facts, programs: &Programs, findings: &mut Findings) {
+pub(super) fn check(
+    document: &Document,
+    facts: &Facts,
+    programs: &Programs,
+    findings: &mut Findings,
+) {
     let checker = Checker {
         document,
         facts,
@@ -139,7 +159,8 @@ pub(super) fn check(document: &Document, facts: &Facts, programs: &Programs, fin
                         for (at, line) in joined_lines(&quote.text) {
                             // A drawing is no command; what stands far behind a command says what it does.
                             let line = line.trim_start().split("   ").next().unwrap_or_default();
-                            if !line.is_ascii() && line.contains(['─', '│', '┤', '►', '◄']) {
+                            if !line.is_ascii() && line.contains(['─', '│', '┤', '►', '◄'])
+                            {
                                 continue;
                             }
                             checker.lines(without_prompt(line.trim()), quote.line + at);
@@ -174,7 +195,8 @@ fn without_prompt(line: &str) -> &str {
     match line.split_once(' ') {
         Some((prompt, rest)) => {
             let name = prompt.trim_end_matches(['$', '#']);
-            let is_prompt = name.len() + 1 == prompt.len() && name.chars().all(|letter| letter.is_ascii_alphanumeric());
+            let is_prompt = name.len() + 1 == prompt.len()
+                && name.chars().all(|letter| letter.is_ascii_alphanumeric());
             if is_prompt { rest } else { line }
         }
         None => line,
@@ -209,7 +231,13 @@ impl Checker<'_> {
     fn command(&self, words: &[Word], strictness: Strictness) {
         for word in words {
             if let Some((name, value)) = word.text.split_once('=')
-                && ["COLIBRI_MCPD_FLAGS", "colibri_mcp_flags", "daemon_flags", "group_flag"].contains(&name)
+                && [
+                    "COLIBRI_MCPD_FLAGS",
+                    "colibri_mcp_flags",
+                    "daemon_flags",
+                    "group_flag",
+                ]
+                .contains(&name)
             {
                 self.flags_of("colibri-mcpd", value, word.line);
             }
@@ -226,19 +254,29 @@ impl Checker<'_> {
                     .windows(2)
                     .find(|pair| pair[0].text == "--bin")
                     .map(|pair| &pair[1].text);
-                if let (Some(package), Some(at)) = (package, plain.iter().position(|word| word.text == "--")) {
+                if let (Some(package), Some(at)) =
+                    (package, plain.iter().position(|word| word.text == "--"))
+                {
                     self.program(base_name(package), &plain[at + 1..], strictness);
                 }
             }
-            "service" if plain.get(1).is_some_and(|word| is_our_service(&word.text)) => self.service(&plain[2..]),
+            "service" if plain.get(1).is_some_and(|word| is_our_service(&word.text)) => {
+                self.service(&plain[2..])
+            }
             "systemctl" => self.systemctl(&plain[1..]),
             "journalctl" => {
-                let unit = plain.windows(2).find(|pair| pair[0].text == "-u").map(|pair| &pair[1]);
+                let unit = plain
+                    .windows(2)
+                    .find(|pair| pair[0].text == "-u")
+                    .map(|pair| &pair[1]);
                 if let Some(unit) = unit {
                     self.unit(unit);
                 }
             }
-            "sh" if plain.get(1).is_some_and(|word| base_name(&word.text) == MAKE_ROOT) => {
+            "sh" if plain
+                .get(1)
+                .is_some_and(|word| base_name(&word.text) == MAKE_ROOT) =>
+            {
                 self.make_root(&plain[2..]);
             }
             MAKE_ROOT => self.make_root(&plain[1..]),
@@ -250,10 +288,13 @@ impl Checker<'_> {
                 }
             }
             _ => {
-                let at = plain.iter().position(|word| is_program(base_name(&word.text)));
+                let at = plain
+                    .iter()
+                    .position(|word| is_program(base_name(&word.text)));
                 let Some(at) = at else { return };
                 let is_other = |word: &&Word| ["[", "test", "cargo"].contains(&word.text.as_str());
-                let is_wrapped = at == 0 || WRAPPERS.contains(&first) && !plain[..at].iter().any(is_other);
+                let is_wrapped =
+                    at == 0 || WRAPPERS.contains(&first) && !plain[..at].iter().any(is_other);
                 if is_wrapped {
                     self.program(base_name(&plain[at].text), &plain[at + 1..], strictness);
                 }
@@ -302,7 +343,11 @@ impl Checker<'_> {
                     Some(true) if !text.contains('=') => _ = words.next(),
                     Some(_) => {}
                     None if flag.trim_start_matches('-').is_empty() || is_placeholder(flag) => {}
-                    None => self.find(word.line, &format!("{} {flag}", path.join(" ")), "no such flag"),
+                    None => self.find(
+                        word.line,
+                        &format!("{} {flag}", path.join(" ")),
+                        "no such flag",
+                    ),
                 }
                 continue;
             }
@@ -331,7 +376,10 @@ impl Checker<'_> {
                 longer.push(name.to_owned());
                 match self.programs.node(&longer) {
                     Some(node) => next = Some((longer, node)),
-                    None if node.needs_command || strictness == Strictness::Line || path.len() == 1 => {
+                    None if node.needs_command
+                        || strictness == Strictness::Line
+                        || path.len() == 1 =>
+                    {
                         self.find(word.line, &longer.join(" "), "no such command");
                         return;
                     }
@@ -366,10 +414,17 @@ impl Checker<'_> {
         let mut forms: Vec<&str> = usage.map_or(Vec::new(), |usage| usage.split(" | ").collect());
         forms.retain(|form| form.split(' ').next() == Some(first.text.as_str()));
         if forms.is_empty() {
-            return self.find(first.line, &format!("{HELPER} {}", first.text), "no such command");
+            return self.find(
+                first.line,
+                &format!("{HELPER} {}", first.text),
+                "no such command",
+            );
         }
         for word in words.iter().filter(|word| word.text.starts_with("--")) {
-            if !forms.iter().any(|form| form.split(' ').any(|part| part == word.text)) {
+            if !forms
+                .iter()
+                .any(|form| form.split(' ').any(|part| part == word.text))
+            {
                 self.find(
                     word.line,
                     &format!("{HELPER} {} {}", first.text, word.text),
@@ -384,7 +439,9 @@ impl Checker<'_> {
             return;
         };
         let script = self.facts.text("port/files/colibri_mcp.in");
-        let own: Vec<&str> = assignment(script, "extra_commands").split_whitespace().collect();
+        let own: Vec<&str> = assignment(script, "extra_commands")
+            .split_whitespace()
+            .collect();
         let is_known = |name: &str| {
             own.contains(&name)
                 || RC_PREFIXES.iter().any(|prefix| {
@@ -410,7 +467,10 @@ impl Checker<'_> {
             return;
         }
         self.unit(unit);
-        let reloads = self.facts.text("deb/colibri-mcpd.service").contains("\nExecReload=");
+        let reloads = self
+            .facts
+            .text("deb/colibri-mcpd.service")
+            .contains("\nExecReload=");
         let is_known = UNIT_COMMANDS.contains(&command.text.as_str())
             || reloads && ["reload", "reload-or-restart"].contains(&command.text.as_str());
         if !is_known {
@@ -424,9 +484,11 @@ impl Checker<'_> {
 
     fn unit(&self, unit: &Word) {
         let name = unit.text.trim_end_matches(".service");
-        let is_ours = ["deb", "deb/test.d"]
-            .iter()
-            .any(|folder| self.facts.files.contains(&format!("{folder}/{name}.service")));
+        let is_ours = ["deb", "deb/test.d"].iter().any(|folder| {
+            self.facts
+                .files
+                .contains(&format!("{folder}/{name}.service"))
+        });
         if name.starts_with("colibri") && !is_placeholder(name) && !is_ours {
             self.find(unit.line, name, "no such unit");
         }
@@ -442,7 +504,11 @@ impl Checker<'_> {
         for word in words.iter().filter(|word| word.text.starts_with('-')) {
             for letter in word.text[1..].chars().take(1) {
                 if !options.contains(letter) {
-                    self.find(word.line, &format!("{MAKE_ROOT} {}", word.text), "no such option");
+                    self.find(
+                        word.line,
+                        &format!("{MAKE_ROOT} {}", word.text),
+                        "no such option",
+                    );
                 }
             }
         }
@@ -493,8 +559,11 @@ impl Checker<'_> {
                 .iter()
                 .filter(|word| is_assignment(&word.text) && !word.text.contains('\n'))
             {
-                let value: Vec<Word> = shell::commands(word.text.split_once('=').unwrap().1, word.line).concat();
-                let at = value.iter().position(|word| is_program(base_name(&word.text)));
+                let value: Vec<Word> =
+                    shell::commands(word.text.split_once('=').unwrap().1, word.line).concat();
+                let at = value
+                    .iter()
+                    .position(|word| is_program(base_name(&word.text)));
                 if let Some(at) = at.filter(|at| *at + 1 < value.len()) {
                     let rest: Vec<&Word> = value[at + 1..].iter().collect();
                     self.program(base_name(&value[at].text), &rest, Strictness::Line);
@@ -510,8 +579,9 @@ impl Checker<'_> {
             for (at, _) in text.match_indices(name) {
                 let before = text[..at].chars().next_back();
                 let rest = &text[at + name.len()..];
-                let is_word =
-                    before.is_none_or(|letter| !(letter.is_alphanumeric() || letter == '-')) && rest.starts_with(' ');
+                let is_word = before
+                    .is_none_or(|letter| !(letter.is_alphanumeric() || letter == '-'))
+                    && rest.starts_with(' ');
                 if !is_word {
                     continue;
                 }

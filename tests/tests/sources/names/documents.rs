@@ -49,7 +49,9 @@ impl Document {
             "service" => Form::Unit,
             "sh" => Form::Script,
             "Debian" => Form::Markdown,
-            _ if text.starts_with("#!/bin/sh") || text.starts_with("#!/usr/bin/env bash") => Form::Script,
+            _ if text.starts_with("#!/bin/sh") || text.starts_with("#!/usr/bin/env bash") => {
+                Form::Script
+            }
             _ if path == "port/Makefile" => Form::Script,
             _ => return None,
         };
@@ -105,7 +107,8 @@ fn markdown(text: &str) -> Vec<Quote> {
             text.push('\n');
             continue;
         }
-        in_list = (in_list && (line.starts_with("  ") || line.is_empty())) || trimmed.starts_with("- ");
+        in_list =
+            (in_list && (line.starts_with("  ") || line.is_empty())) || trimmed.starts_with("- ");
         let is_indented = line.starts_with("    ") && was_empty && !in_list;
         if is_indented {
             quotes.push(Quote {
@@ -135,9 +138,15 @@ fn spans(paragraph: &str, start: usize, quotes: &mut Vec<Quote>) {
     let line_of = |at: usize| start + paragraph[..at].matches('\n').count();
     let mut rest = 0;
     while let Some(open) = paragraph[rest..].find('`').map(|at| rest + at) {
-        let ticks = paragraph[open..].chars().take_while(|letter| *letter == '`').count();
+        let ticks = paragraph[open..]
+            .chars()
+            .take_while(|letter| *letter == '`')
+            .count();
         let mark = "`".repeat(ticks);
-        let Some(close) = paragraph[open + ticks..].find(&mark).map(|at| open + ticks + at) else {
+        let Some(close) = paragraph[open + ticks..]
+            .find(&mark)
+            .map(|at| open + ticks + at)
+        else {
             break;
         };
         quotes.push(Quote {
@@ -168,7 +177,9 @@ fn manual(text: &str) -> Vec<Quote> {
     let mut block: Option<(usize, String)> = None;
     for (number, line) in text.lines().enumerate().map(|(at, line)| (at + 1, line)) {
         if line.starts_with(".Bd") {
-            block = line.contains("-literal").then(|| (number + 1, String::new()));
+            block = line
+                .contains("-literal")
+                .then(|| (number + 1, String::new()));
             continue;
         }
         if line.starts_with(".Ed") {
@@ -186,7 +197,8 @@ fn manual(text: &str) -> Vec<Quote> {
             text.push('\n');
             continue;
         }
-        let Some((name, arguments)) = line.strip_prefix('.').and_then(|line| line.split_once(' ')) else {
+        let Some((name, arguments)) = line.strip_prefix('.').and_then(|line| line.split_once(' '))
+        else {
             continue;
         };
         let arguments = unescape(arguments);
@@ -209,7 +221,9 @@ fn manual(text: &str) -> Vec<Quote> {
 }
 
 fn unescape(text: &str) -> String {
-    text.replace("\\-", "-").replace("\\&", "").replace("\\e", "\\")
+    text.replace("\\-", "-")
+        .replace("\\&", "")
+        .replace("\\e", "\\")
 }
 
 /// The texts of a macro's arguments: punctuation that stands alone divides them.
@@ -221,7 +235,10 @@ fn macro_arguments(arguments: &str) -> Vec<String> {
             "," | "." | ";" | ":" | ")" | "(" => texts.push(Vec::new()),
             "Ns" => {}
             // Another macro ends the text, but for what belongs to a command line.
-            "Ar" => texts.last_mut().unwrap().extend(words.next().map(str::to_uppercase)),
+            "Ar" => texts
+                .last_mut()
+                .unwrap()
+                .extend(words.next().map(str::to_uppercase)),
             "Fl" => texts
                 .last_mut()
                 .unwrap()

@@ -13,7 +13,11 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("XResponse", "CONTRIBUTING.md", "X stands for a name"),
     ("XEvent", "CONTRIBUTING.md", "X stands for a name"),
     ("XLagged", "CONTRIBUTING.md", "X stands for a name"),
-    ("github__NAME", "docs/man/clients.json.5", "NAME stands for a name"),
+    (
+        "github__NAME",
+        "docs/man/clients.json.5",
+        "NAME stands for a name",
+    ),
     (
         "server__tool",
         "crates/colibri-client/src/lib.rs",
@@ -31,11 +35,31 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "docs/guide/troubleshooting.md",
         "the system's words",
     ),
-    ("ArcSwap", "docs/architecture.md", "a type of the crate arc-swap"),
-    ("tlog_tiles", "docs/decisions.md", "a crate that is not used"),
-    ("ProxyCommand", "docs/guide/other-hosts.md", "a key of ssh_config(5)"),
-    ("MCP_TOOL_TIMEOUT", "docs/policy.md", "a variable of Claude Code's"),
-    ("TCP_USER_TIMEOUT", "docs/linux-programs.md", "an option of Linux"),
+    (
+        "ArcSwap",
+        "docs/architecture.md",
+        "a type of the crate arc-swap",
+    ),
+    (
+        "tlog_tiles",
+        "docs/decisions.md",
+        "a crate that is not used",
+    ),
+    (
+        "ProxyCommand",
+        "docs/guide/other-hosts.md",
+        "a key of ssh_config(5)",
+    ),
+    (
+        "MCP_TOOL_TIMEOUT",
+        "docs/policy.md",
+        "a variable of Claude Code's",
+    ),
+    (
+        "TCP_USER_TIMEOUT",
+        "docs/linux-programs.md",
+        "an option of Linux",
+    ),
     (
         "/usr/local/etc/colibri/ssh",
         "docs/guide/other-hosts.md",
@@ -106,20 +130,36 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
         "crates/colibri-protocol/src/error.rs",
         "a sentence",
     ),
-    ("colibri-mcp has", "crates/colibri-mcp/src/private.rs", "a sentence"),
+    (
+        "colibri-mcp has",
+        "crates/colibri-mcp/src/private.rs",
+        "a sentence",
+    ),
     (
         "colibri-mcp in",
         "crates/colibri-mcp/src/commands/connect/replacement.rs",
         "a sentence",
     ),
-    ("colibri-mcp is", "colibri-mcpd/src/servers/ssh.rs", "a sentence"),
+    (
+        "colibri-mcp is",
+        "colibri-mcpd/src/servers/ssh.rs",
+        "a sentence",
+    ),
     (
         "colibri-mcp says",
         "crates/colibri-mcp/src/commands/login.rs",
         "a sentence",
     ),
-    ("colibri-mcp where", "colibri-mcpd/src/servers/ssh.rs", "a sentence"),
-    ("colibri-mcp without", "colibri-mcpd/src/policy/gates.rs", "a sentence"),
+    (
+        "colibri-mcp where",
+        "colibri-mcpd/src/servers/ssh.rs",
+        "a sentence",
+    ),
+    (
+        "colibri-mcp without",
+        "colibri-mcpd/src/policy/gates.rs",
+        "a sentence",
+    ),
     (
         "colibri-jail-helper is",
         "crates/colibri-mcp/src/commands/demo/stage.rs",
@@ -132,9 +172,9 @@ pub(super) fn without(findings: Vec<Finding>) -> Vec<String> {
     let mut used = vec![false; EXCEPTIONS.len()];
     let mut left = Vec::new();
     for finding in findings {
-        let at = EXCEPTIONS
-            .iter()
-            .position(|(name, file, _)| is_at(name, &finding.name) && finding.file.starts_with(file));
+        let at = EXCEPTIONS.iter().position(|(name, file, _)| {
+            is_at(name, &finding.name) && finding.file.starts_with(file)
+        });
         match at {
             Some(at) => used[at] = true,
             None => left.push(format!(
@@ -144,7 +184,11 @@ pub(super) fn without(findings: Vec<Finding>) -> Vec<String> {
         }
     }
     let unused = EXCEPTIONS.iter().zip(used).filter(|(_, used)| !used);
-    left.extend(unused.map(|((name, file, _), _)| format!("exceptions.rs: {name} in {file} is needed no more")));
+    left.extend(
+        unused.map(|((name, file, _), _)| {
+            format!("exceptions.rs: {name} in {file} is needed no more")
+        }),
+    );
     left
 }
 

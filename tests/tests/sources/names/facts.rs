@@ -54,11 +54,18 @@ impl Facts {
     pub(super) fn read(root: &Path) -> Facts {
         let mut facts = Facts::default();
         facts.read_files(root, root);
-        let products: Vec<PathBuf> = packages(root).iter().map(|package| package.join("src")).collect();
+        let products: Vec<PathBuf> = packages(root)
+            .iter()
+            .map(|package| package.join("src"))
+            .collect();
         let sources = rust_files(root);
         let tests: BTreeSet<PathBuf> = sources.iter().flat_map(|path| test_modules(path)).collect();
         for path in sources {
-            let relative = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let relative = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             if relative.contains("/sources/names/") {
                 continue;
             }
@@ -69,7 +76,11 @@ impl Facts {
                     .iter()
                     .any(|test| path.starts_with(test) || path.with_extension("") == *test);
             let package = package.and_then(|folder| folder.parent()).unwrap_or(root);
-            let package = package.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let package = package
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             let mut reader = TokenReader {
                 facts: &mut facts,
                 file: &relative,
@@ -97,16 +108,24 @@ impl Facts {
                 }
                 continue;
             }
-            let relative = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let relative = path
+                .strip_prefix(root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             self.files.insert(relative.clone());
-            let is_text =
-                !name.ends_with(".rs") && !relative.starts_with("fuzz/seeds") && !relative.contains("corpus/");
+            let is_text = !name.ends_with(".rs")
+                && !relative.starts_with("fuzz/seeds")
+                && !relative.contains("corpus/");
             if let Some(text) = is_text.then(|| fs::read_to_string(&path).ok()).flatten() {
                 let is_source = [".md", ".lock", ".1", ".5", ".7", ".8"]
                     .iter()
                     .all(|ending| !name.ends_with(ending));
                 if is_source {
-                    for line in text.lines().filter(|line| !line.trim_start().starts_with('#')) {
+                    for line in text
+                        .lines()
+                        .filter(|line| !line.trim_start().starts_with('#'))
+                    {
                         self.words.extend(words(line));
                     }
                 }
@@ -154,7 +173,10 @@ impl Facts {
             }
         }
         for file in &self.files {
-            if let Some(rest) = file.strip_prefix("docs/").filter(|rest| rest.ends_with(".md")) {
+            if let Some(rest) = file
+                .strip_prefix("docs/")
+                .filter(|rest| rest.ends_with(".md"))
+            {
                 installed.insert(format!("/usr/local/share/doc/colibri/{rest}"));
             }
             let example = file.strip_prefix("etc/").filter(|rest| rest.contains('/'));
@@ -167,7 +189,9 @@ impl Facts {
             installed.insert(format!("/usr/local/etc/rc.d/{name}"));
         }
         // Debian: `put MODE FILE PLACE`, `packed FILE PLACE`, `install -d … "$root/PLACE"`, redirections to it.
-        let build = self.text("deb/build").replace("$doc/", "usr/share/doc/colibri-mcp/");
+        let build = self
+            .text("deb/build")
+            .replace("$doc/", "usr/share/doc/colibri-mcp/");
         for line in build.lines() {
             let words: Vec<&str> = line
                 .split_whitespace()
@@ -197,7 +221,11 @@ impl Facts {
                     .lines()
                     .filter_map(|line| line.split_once('='))
                     .map(|(_, value)| value.trim_matches('"'));
-                installed.extend(values.filter(|value| value.starts_with("/var/")).map(str::to_owned));
+                installed.extend(
+                    values
+                        .filter(|value| value.starts_with("/var/"))
+                        .map(str::to_owned),
+                );
             }
         }
         self.installed = installed;
@@ -215,7 +243,9 @@ fn test_modules(path: &Path) -> Vec<PathBuf> {
     let mut modules = Vec::new();
     while let Some(line) = lines.next() {
         if line == "#[cfg(test)]"
-            && let Some(name) = lines.next().and_then(|line| line.strip_suffix(';')?.split_once("mod "))
+            && let Some(name) = lines
+                .next()
+                .and_then(|line| line.strip_suffix(';')?.split_once("mod "))
         {
             modules.push(folder.join(name.1));
         }
@@ -288,13 +318,19 @@ impl TokenReader<'_> {
                     let name = ident.to_string();
                     self.facts.words.insert(name.clone());
                     match previous.as_deref() {
-                        Some("fn") if attributes.is_test => _ = self.facts.tests.insert(name.clone()),
+                        Some("fn") if attributes.is_test => {
+                            _ = self.facts.tests.insert(name.clone())
+                        }
                         _ => {}
                     }
                     let defines = [
                         "struct", "enum", "union", "trait", "type", "mod", "const", "static", "fn",
                     ];
-                    if self.is_product && previous.as_deref().is_some_and(|word| defines.contains(&word)) {
+                    if self.is_product
+                        && previous
+                            .as_deref()
+                            .is_some_and(|word| defines.contains(&word))
+                    {
                         self.define(&name);
                         let is_type = ["struct", "enum", "union", "trait", "type"]
                             .iter()
@@ -305,11 +341,14 @@ impl TokenReader<'_> {
                         }
                     }
                     let is_constant = matches!(previous.as_deref(), Some("const" | "static"));
-                    if name == "object" || name == "rules" || is_constant && (name.ends_with("KEYS") || name == "TERM")
+                    if name == "object"
+                        || name == "rules"
+                        || is_constant && (name.ends_with("KEYS") || name == "TERM")
                     {
                         keys_follow = true;
                     }
-                    verb_follows |= is_constant && name == "ARGUMENT" && self.package == "colibri-mcpd";
+                    verb_follows |=
+                        is_constant && name == "ARGUMENT" && self.package == "colibri-mcpd";
                     previous = Some(name);
                 }
                 TokenTree::Literal(literal) => {
@@ -354,8 +393,10 @@ impl TokenReader<'_> {
         let text = tokens.to_string();
         let is_doc = text.starts_with("doc ") || text.starts_with("doc=");
         if !is_doc {
-            attributes.is_test |= text == "test" || text.ends_with(":: test") || text.starts_with("tokio :: test");
-            attributes.is_for_tests |= text.starts_with("cfg") && text.contains("test)") || text.contains("(test");
+            attributes.is_test |=
+                text == "test" || text.ends_with(":: test") || text.starts_with("tokio :: test");
+            attributes.is_for_tests |=
+                text.starts_with("cfg") && text.contains("test)") || text.contains("(test");
             return self.read(tokens, false);
         }
         for token in tokens {
@@ -372,7 +413,8 @@ impl TokenReader<'_> {
                         });
                     }
                     // The help of the programs that have one.
-                    let has_help = self.file.contains("/commands/") || self.file.ends_with("config.rs");
+                    let has_help =
+                        self.file.contains("/commands/") || self.file.ends_with("config.rs");
                     if self.is_product && has_help && !attributes.is_for_tests {
                         self.message(line, text.trim().to_owned());
                     }
@@ -423,7 +465,9 @@ impl TokenReader<'_> {
                     }
                     is_first = false;
                 }
-                TokenTree::Punct(punct) if matches!(punct.as_char(), ',' | '#' | '|') => is_first = true,
+                TokenTree::Punct(punct) if matches!(punct.as_char(), ',' | '#' | '|') => {
+                    is_first = true
+                }
                 TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket => {}
                 _ => is_first = false,
             }

@@ -46,21 +46,31 @@ pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings)
             if is_variable && !word.ends_with('_') && !facts.words.contains(&word) {
                 find(at + 1, &word, "nothing reads this environment variable");
             }
-            let is_rc = word.strip_prefix("colibri_mcp_").is_some_and(|rest| !rest.is_empty());
+            let is_rc = word
+                .strip_prefix("colibri_mcp_")
+                .is_some_and(|rest| !rest.is_empty());
             if is_rc && !is_rc_name(facts, &word) {
                 find(at + 1, &word, "the rc script knows no such variable");
             }
         }
         for (name, section) in manuals(line) {
-            let is_ours = name.contains("colibri") || name.contains("chibi") || name.ends_with(".json");
+            let is_ours =
+                name.contains("colibri") || name.contains("chibi") || name.ends_with(".json");
             if is_ours && !facts.files.contains(&format!("docs/man/{name}.{section}")) {
                 find(at + 1, &format!("{name}({section})"), "no such manual");
             }
         }
-        if let Some(arguments) = line.strip_prefix(".Xr ").or_else(|| line.strip_prefix(".It Xr ")) {
+        if let Some(arguments) = line
+            .strip_prefix(".Xr ")
+            .or_else(|| line.strip_prefix(".It Xr "))
+        {
             let mut words = arguments.split_whitespace();
-            let (name, section) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-            let is_ours = name.contains("colibri") || name.contains("chibi") || name.ends_with(".json");
+            let (name, section) = (
+                words.next().unwrap_or_default(),
+                words.next().unwrap_or_default(),
+            );
+            let is_ours =
+                name.contains("colibri") || name.contains("chibi") || name.ends_with(".json");
             if is_ours && !facts.files.contains(&format!("docs/man/{name}.{section}")) {
                 find(at + 1, &format!("{name}({section})"), "no such manual");
             }
@@ -74,15 +84,17 @@ pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings)
         .find(|(page, _)| *page == document.path)
         .map(|(_, package)| *package);
     let is_of = |names: &BTreeMap<String, BTreeSet<String>>, name: &str| {
-        names
-            .get(name)
-            .is_some_and(|packages| package.is_none_or(|package| package.is_empty() || packages.contains(package)))
+        names.get(name).is_some_and(|packages| {
+            package.is_none_or(|package| package.is_empty() || packages.contains(package))
+        })
     };
     for quote in document.quotes() {
         let line = quote.line - document.offset;
         match &quote.kind {
             Kind::Span => {
-                if is_identifier(&quote.text) && !facts.words.contains(&quote.text) && !is_composed(facts, &quote.text)
+                if is_identifier(&quote.text)
+                    && !facts.words.contains(&quote.text)
+                    && !is_composed(facts, &quote.text)
                 {
                     find(line, &quote.text, "no such name in the sources");
                 }
@@ -124,8 +136,14 @@ fn check_missing(document: &Document, facts: &Facts, find: &mut impl FnMut(usize
     let mut line = 1;
     for paragraph in document.text.split("\n\n") {
         if let Some(rest) = paragraph.trim_start().strip_prefix("**") {
-            let title = rest.split("**").next().unwrap_or_default().replace('\n', " ");
-            let tests: BTreeSet<String> = words(paragraph).filter(|word| facts.tests.contains(word)).collect();
+            let title = rest
+                .split("**")
+                .next()
+                .unwrap_or_default()
+                .replace('\n', " ");
+            let tests: BTreeSet<String> = words(paragraph)
+                .filter(|word| facts.tests.contains(word))
+                .collect();
             if tests.is_empty() {
                 find(line, &title, "names no test that shows it missing");
             }
@@ -144,13 +162,17 @@ fn manuals(line: &str) -> Vec<(String, char)> {
     let mut found = Vec::new();
     for (at, _) in line.match_indices('(') {
         let mut rest = line[at + 1..].chars();
-        let (Some(section), Some(')')) = (rest.next().filter(char::is_ascii_digit), rest.next()) else {
+        let (Some(section), Some(')')) = (rest.next().filter(char::is_ascii_digit), rest.next())
+        else {
             continue;
         };
-        let is_of_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
-        let start = line[..at].rfind(|letter| !is_of_name(letter)).map_or(0, |start| {
-            start + line[start..].chars().next().map_or(0, char::len_utf8)
-        });
+        let is_of_name =
+            |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+        let start = line[..at]
+            .rfind(|letter| !is_of_name(letter))
+            .map_or(0, |start| {
+                start + line[start..].chars().next().map_or(0, char::len_utf8)
+            });
         if start < at {
             found.push((line[start..at].to_owned(), section));
         }
@@ -172,7 +194,8 @@ fn is_identifier(text: &str) -> bool {
         .all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
     let starts = text.starts_with(|letter: char| letter.is_ascii_alphabetic());
     let humps = text.chars().filter(char::is_ascii_uppercase).count();
-    let is_camel = humps > 1 && text.chars().any(|letter| letter.is_ascii_lowercase()) && !text.contains('_');
+    let is_camel =
+        humps > 1 && text.chars().any(|letter| letter.is_ascii_lowercase()) && !text.contains('_');
     let is_snake = text.contains('_') && !text.ends_with('_') && !text.starts_with('_');
     of_words && starts && (is_snake || is_camel)
 }
@@ -193,7 +216,9 @@ fn type_names(text: &str) -> Vec<&str> {
     }
     let is_qualified = text.contains("::");
     let parts = text.split("::").filter(|part| !part.is_empty());
-    parts.filter(|part| is_type_name(part) || is_qualified).collect()
+    parts
+        .filter(|part| is_type_name(part) || is_qualified)
+        .collect()
 }
 
 /// The keys of a JSON text: those of our files that their readers take, and others that some source has.
@@ -239,17 +264,29 @@ fn check_keys(text: &str, line: usize, facts: &Facts, find: &mut impl FnMut(usiz
 
 /// The keys of a value, but for those of maps, with their depth.
 fn collect_keys(value: &serde_json::Value, keys: &mut Vec<(String, usize)>) {
-    fn walk(value: &serde_json::Value, is_map: bool, depth: usize, keys: &mut Vec<(String, usize)>) {
+    fn walk(
+        value: &serde_json::Value,
+        is_map: bool,
+        depth: usize,
+        keys: &mut Vec<(String, usize)>,
+    ) {
         match value {
             serde_json::Value::Object(members) => {
                 for (key, value) in members {
                     if !is_map {
                         keys.push((key.clone(), depth));
                     }
-                    walk(value, !is_map && MAPS.contains(&key.as_str()), depth + 1, keys);
+                    walk(
+                        value,
+                        !is_map && MAPS.contains(&key.as_str()),
+                        depth + 1,
+                        keys,
+                    );
                 }
             }
-            serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, false, depth + 1, keys)),
+            serde_json::Value::Array(items) => items
+                .iter()
+                .for_each(|item| walk(item, false, depth + 1, keys)),
             _ => {}
         }
     }
@@ -265,13 +302,22 @@ pub(super) fn check_front_pages(facts: &Facts, findings: &mut Findings) {
         let mut parts = line.text.split('`');
         parts.next();
         while let Some(name) = parts.next() {
-            let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+            let is_name = !name.is_empty()
+                && name
+                    .chars()
+                    .all(|letter| letter.is_ascii_lowercase() || letter == '_');
             let folder = line.file.trim_end_matches("lib.rs");
-            let is_module = [format!("{folder}{name}.rs"), format!("{folder}{name}/mod.rs")]
-                .iter()
-                .any(|file| facts.files.contains(file));
+            let is_module = [
+                format!("{folder}{name}.rs"),
+                format!("{folder}{name}/mod.rs"),
+            ]
+            .iter()
+            .any(|file| facts.files.contains(file));
             let package = folder.trim_end_matches("/src/");
-            let is_item = facts.items.get(name).is_some_and(|packages| packages.contains(package));
+            let is_item = facts
+                .items
+                .get(name)
+                .is_some_and(|packages| packages.contains(package));
             if is_name && !is_module && !is_item {
                 findings.push(Finding {
                     file: line.file.clone(),
@@ -297,7 +343,9 @@ pub(super) fn check_variables(facts: &Facts, findings: &mut Findings) {
         text.strip_prefix("COLIBRI_").is_some_and(|rest| {
             rest.len() > 1
                 && !rest.ends_with('_')
-                && rest.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
+                && rest
+                    .chars()
+                    .all(|letter| letter.is_ascii_uppercase() || letter == '_')
         })
     });
     for name in read.filter(|name| !manuals.contains(*name)) {

@@ -10,8 +10,9 @@ use super::{Finding, Findings};
 pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings) {
     for quote in document.quotes() {
         let is_block = quote.kind == Kind::Block("message".to_owned());
-        let is_sentence =
-            quote.kind == Kind::Span && document.path.starts_with("docs/guide/") && is_sentence(&quote.text);
+        let is_sentence = quote.kind == Kind::Span
+            && document.path.starts_with("docs/guide/")
+            && is_sentence(&quote.text);
         if !is_block && !is_sentence {
             continue;
         }
@@ -36,8 +37,13 @@ pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings)
 
 /// True for a quoted text of four plain words at least: no command, no name.
 fn is_sentence(text: &str) -> bool {
-    let is_plain = |word: &&str| word.chars().all(|letter| letter.is_ascii_lowercase() || letter == '\'');
-    !text.contains(['_', '&']) && !text.contains("colibri-mcp") && text.split_whitespace().filter(is_plain).count() >= 4
+    let is_plain = |word: &&str| {
+        word.chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter == '\'')
+    };
+    !text.contains(['_', '&'])
+        && !text.contains("colibri-mcp")
+        && text.split_whitespace().filter(is_plain).count() >= 4
 }
 
 /// The parts of a quoted message that one string of the sources has each: it is composed at colons and semicolons, and
@@ -64,7 +70,9 @@ fn is_said(part: &str, fixed: &[String], facts: &Facts) -> bool {
     // A text, and what is put into the placeholder behind it: `cannot {action}`.
     let is_filled = |text: &String| {
         let filling = part.strip_prefix(text.as_str());
-        text.ends_with(' ') && filling.is_some_and(|filling| filling.contains(' ') && facts.literals.contains(filling))
+        text.ends_with(' ')
+            && filling
+                .is_some_and(|filling| filling.contains(' ') && facts.literals.contains(filling))
     };
     if fixed.iter().any(is_filled) {
         return true;
@@ -132,7 +140,10 @@ pub(super) fn fixed_parts(message: &str) -> Vec<String> {
                 parts.last_mut().unwrap().push('{');
             }
             '{' => {
-                letters.by_ref().take_while(|letter| *letter != '}').for_each(drop);
+                letters
+                    .by_ref()
+                    .take_while(|letter| *letter != '}')
+                    .for_each(drop);
                 parts.push(String::new());
             }
             letter if letter.is_whitespace() => parts.last_mut().unwrap().push(' '),

@@ -45,7 +45,9 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
 fn documents(facts: &Facts) -> Vec<Document> {
     let is_history = |path: &str| path == "CHANGELOG.md" || path == "docs/notices.md.old";
     let pages = facts.texts.iter().filter(|(path, _)| !is_history(path));
-    let mut documents: Vec<Document> = pages.filter_map(|(path, text)| Document::new(path, text)).collect();
+    let mut documents: Vec<Document> = pages
+        .filter_map(|(path, text)| Document::new(path, text))
+        .collect();
     documents.extend(facts.messages.iter().map(|message| Document {
         path: message.file.clone(),
         form: Form::Message,

@@ -7,7 +7,11 @@ use super::{FACTS, check, identifiers};
 /// A page, a text for it, and the same text with a name that nothing has.
 const MUTATIONS: &[(&str, &str, &str)] = &[
     // Commands of our programs.
-    ("docs/x.md", "`colibri-mcp server reload`", "`colibri-mcp reload`"),
+    (
+        "docs/x.md",
+        "`colibri-mcp server reload`",
+        "`colibri-mcp reload`",
+    ),
     (
         "docs/x.md",
         "```sh\ncolibri-mcp tasks enable\n```",
@@ -28,7 +32,11 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
         "`cargo run --release --bin colibri-mcp -- demo`",
         "`cargo run --release --bin colibri-mcp -- show`",
     ),
-    ("docs/x.md", "`colibri-mcp status`", "`colibri-mcp status now`"),
+    (
+        "docs/x.md",
+        "`colibri-mcp status`",
+        "`colibri-mcp status now`",
+    ),
     (
         "docs/man/x.8",
         ".Dl # colibri-mcp doctor \\-\\-root",
@@ -107,7 +115,11 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
     ("docs/x.md", "colibri-mcpd(8)", "colibri-mcpd(5)"),
     ("docs/man/x.8", ".Xr hosts.json 5 ,", ".Xr host.json 5 ,"),
     ("docs/x.md", "`GATE_CLOSED`", "`GATE_SHUT`"),
-    ("docs/architecture.md", "`relay::Tickets`", "`relay::Ticketes`"),
+    (
+        "docs/architecture.md",
+        "`relay::Tickets`",
+        "`relay::Ticketes`",
+    ),
     (
         "docs/jail-helper.md",
         "```\nplan.rs   entry → ConfinementPlan\n```",
@@ -129,15 +141,31 @@ const MUTATIONS: &[(&str, &str, &str)] = &[
         "/usr/local/etc/colibri/clients.json",
         "/usr/local/etc/colibri/client.json",
     ),
-    ("docs/x.md", "/var/db/colibri/trail", "/var/db/colibri/trails"),
-    ("docs/x.md", "`/usr/sbin/colibri-mcpd`", "`/usr/bin/colibri-mcpd`"),
-    ("docs/guide/x.md", "[it](../policy.md#pins)", "[it](../policies.md)"),
+    (
+        "docs/x.md",
+        "/var/db/colibri/trail",
+        "/var/db/colibri/trails",
+    ),
+    (
+        "docs/x.md",
+        "`/usr/sbin/colibri-mcpd`",
+        "`/usr/bin/colibri-mcpd`",
+    ),
+    (
+        "docs/guide/x.md",
+        "[it](../policy.md#pins)",
+        "[it](../policies.md)",
+    ),
     (
         "docs/guide/x.md",
         "[it](../policy.md#pins)",
         "[it](../policy.md#pinned)",
     ),
-    ("docs/x.md", "`tests/freebsd/run.sh`", "`tests/freebsd/proof.sh`"),
+    (
+        "docs/x.md",
+        "`tests/freebsd/run.sh`",
+        "`tests/freebsd/proof.sh`",
+    ),
     ("docs/x.md", "`servers/opening.rs`", "`servers/opens.rs`"),
     // Keys.
     (
@@ -201,7 +229,10 @@ fn a_wrong_command_in_a_message_is_found() {
             "run colibri-jail-helper check as root",
             "run colibri-jail-helper test as root",
         ),
-        ("run service colibri_mcp reload", "run service colibri_mcp reloading"),
+        (
+            "run service colibri_mcp reload",
+            "run service colibri_mcp reloading",
+        ),
         (
             "colibri-mcp trail verify --state-dir {}",
             "colibri-mcp trail verify --state {}",

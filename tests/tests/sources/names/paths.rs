@@ -51,7 +51,11 @@ pub(super) fn check(document: &Document, facts: &Facts, findings: &mut Findings)
     for (at, line) in document.text.lines().enumerate() {
         for path in absolute_paths(line) {
             if !is_installed(path, facts) {
-                find(at + 1 + document.offset, path, "nothing installs or makes this path");
+                find(
+                    at + 1 + document.offset,
+                    path,
+                    "nothing installs or makes this path",
+                );
             }
         }
     }
@@ -82,7 +86,9 @@ fn absolute_paths(line: &str) -> Vec<&str> {
     let is_of_path = |letter: char| letter.is_ascii_alphanumeric() || "/._-<>*%$…".contains(letter);
     line.split(|letter| !is_of_path(letter))
         .map(|path| path.trim_end_matches(['.', '…', '/']))
-        .filter(|path| path.starts_with('/') && PLACES.iter().any(|(place, _)| path.starts_with(place)))
+        .filter(|path| {
+            path.starts_with('/') && PLACES.iter().any(|(place, _)| path.starts_with(place))
+        })
         .collect()
 }
 
@@ -122,7 +128,9 @@ fn is_installed(path: &str, facts: &Facts) -> bool {
         parent = next;
     }
     // What a program makes or reads: its name is in the sources.
-    let place = PLACES.iter().find(|(place, makes)| *makes && path.starts_with(place));
+    let place = PLACES
+        .iter()
+        .find(|(place, makes)| *makes && path.starts_with(place));
     let Some((place, _)) = place else {
         return false;
     };
@@ -133,10 +141,11 @@ fn is_installed(path: &str, facts: &Facts) -> bool {
     rest.split('/').all(|name| {
         is_placeholder(name)
             || name.starts_with(|letter: char| letter.is_ascii_digit())
-            || facts
-                .literals
-                .iter()
-                .any(|text| text == name || text.ends_with(&format!("/{name}")) || text.contains(&format!("/{name}/")))
+            || facts.literals.iter().any(|text| {
+                text == name
+                    || text.ends_with(&format!("/{name}"))
+                    || text.contains(&format!("/{name}/"))
+            })
     })
 }
 
@@ -199,7 +208,10 @@ fn follow(document: &Document, target: &str, facts: &Facts) -> Result<(), &'stat
     } else {
         facts.text(&file)
     };
-    if anchor.is_empty() || !file.ends_with(".md") || headings(text).iter().any(|heading| heading == anchor) {
+    if anchor.is_empty()
+        || !file.ends_with(".md")
+        || headings(text).iter().any(|heading| heading == anchor)
+    {
         return Ok(());
     }
     Err("the page has no such heading")
@@ -231,7 +243,8 @@ fn headings(text: &str) -> Vec<String> {
             let kept = title
                 .chars()
                 .filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
-            kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+            kept.map(|letter| if letter == ' ' { '-' } else { letter })
+                .collect()
         })
         .collect()
 }

@@ -90,7 +90,11 @@ impl Lexer {
                 ' ' | '\t' => self.end_word(),
                 '>' | '<' => {
                     // A number before it is a descriptor's; `&` behind it belongs to it.
-                    if self.word.as_ref().is_some_and(|word| word.text.parse::<u8>().is_ok()) {
+                    if self
+                        .word
+                        .as_ref()
+                        .is_some_and(|word| word.text.parse::<u8>().is_ok())
+                    {
                         self.word = None;
                     }
                     self.end_word();
@@ -100,7 +104,11 @@ impl Lexer {
                     }
                 }
                 // The values of a list.
-                '(' if self.word.as_ref().is_some_and(|word| word.text.ends_with('=')) => {
+                '(' if self
+                    .word
+                    .as_ref()
+                    .is_some_and(|word| word.text.ends_with('=')) =>
+                {
                     while self.next().is_some_and(|letter| letter != ')') {}
                 }
                 '\n' | ';' | '|' | '&' | '(' | ')' => {
@@ -119,7 +127,10 @@ impl Lexer {
 
     /// `enable|disable` is one word of a form.
     fn is_inside_word(&self) -> bool {
-        self.word.is_some() && self.peek().is_some_and(|letter| letter.is_ascii_lowercase())
+        self.word.is_some()
+            && self
+                .peek()
+                .is_some_and(|letter| letter.is_ascii_lowercase())
     }
 
     fn read_quoted(&mut self) {

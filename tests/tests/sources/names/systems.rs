@@ -31,8 +31,9 @@ fn check_directories(facts: &Facts, findings: &mut Findings) {
         for (freebsd, debian) in directories() {
             let names = |path: &str| {
                 let text = facts.text(&file);
-                text.match_indices(path)
-                    .any(|(at, _)| !text[..at].ends_with("/usr/local") && !text[..at].ends_with("/var"))
+                text.match_indices(path).any(|(at, _)| {
+                    !text[..at].ends_with("/usr/local") && !text[..at].ends_with("/var")
+                })
             };
             if names(freebsd) && !names(debian) {
                 findings.push(Finding {
@@ -65,9 +66,15 @@ fn check_logs(facts: &Facts, findings: &mut Findings) {
         .map(|unit| format!("journalctl -u {unit}"))
         .collect();
     logs.push(daemons.unwrap_or("the log of FreeBSD's service").to_owned());
-    logs.push(format!("~/.local/state/colibri/{}", own.map_or("", String::as_str)));
+    logs.push(format!(
+        "~/.local/state/colibri/{}",
+        own.map_or("", String::as_str)
+    ));
     for page in PAGES_OF_LOGS {
-        for log in logs.iter().filter(|log| !facts.text(page).contains(log.as_str())) {
+        for log in logs
+            .iter()
+            .filter(|log| !facts.text(page).contains(log.as_str()))
+        {
             findings.push(Finding {
                 file: page.to_owned(),
                 line: 0,
@@ -82,7 +89,9 @@ fn check_logs(facts: &Facts, findings: &mut Findings) {
 fn check_installations(facts: &Facts, findings: &mut Findings) {
     let installs = |package: &str| format!("cargo install --path {package}");
     for (file, text) in facts.texts.iter().filter(|(file, _)| file.ends_with(".md")) {
-        if text.contains(&installs("colibri-mcpd")) && !text.contains(&installs("crates/colibri-script")) {
+        if text.contains(&installs("colibri-mcpd"))
+            && !text.contains(&installs("crates/colibri-script"))
+        {
             findings.push(Finding {
                 file: file.clone(),
                 line: 0,

@@ -23,7 +23,10 @@ impl BridgeCommand {
     }
 
     /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
-    pub(super) fn of(context: &CommandContext, ssh: Option<&str>) -> Result<BridgeCommand, CommandError> {
+    pub(super) fn of(
+        context: &CommandContext,
+        ssh: Option<&str>,
+    ) -> Result<BridgeCommand, CommandError> {
         let here = BridgeCommand {
             arguments: context.flags()?,
             ..BridgeCommand::here()?
@@ -40,14 +43,19 @@ impl BridgeCommand {
 
     pub(super) fn through(self, host: &str) -> Result<BridgeCommand, CommandError> {
         if host.starts_with('-') || host.is_empty() {
-            return Err(CommandError::Usage(format!("--ssh {host:?}: this is no host name")));
+            return Err(CommandError::Usage(format!(
+                "--ssh {host:?}: this is no host name"
+            )));
         }
         // ssh joins its arguments with spaces and the other side's shell splits them again.
         let words = [self.command].into_iter().chain(self.arguments);
         let words = words.map(|word| shell_word(&word));
         Ok(BridgeCommand {
             command: "ssh".to_owned(),
-            arguments: ["-T".to_owned(), host.to_owned()].into_iter().chain(words).collect(),
+            arguments: ["-T".to_owned(), host.to_owned()]
+                .into_iter()
+                .chain(words)
+                .collect(),
             environment: Vec::new(),
         })
     }
@@ -64,8 +72,9 @@ pub(super) fn own_directories(variable: impl Fn(&str) -> Option<String>) -> Vec<
 
 /// The absolute path of this program, as it will be started.
 pub(crate) fn own_path() -> Result<String, CommandError> {
-    let path = std::env::current_exe()
-        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
+    let path = std::env::current_exe().map_err(|error| {
+        CommandError::Machine(format!("cannot find out where this program is: {error}"))
+    })?;
     path.into_os_string().into_string().map_err(|path| {
         CommandError::Machine(format!(
             "the path {path:?} is not UTF-8, so no settings file can name it"

@@ -95,7 +95,9 @@ impl Editor {
             Editor::ClaudeDesktop => "~/.config/Claude/claude_desktop_config.json",
             Editor::Codex => "~/.codex/config.toml, or to .codex/config.toml in a project",
             Editor::Gemini => "~/.gemini/settings.json, or to .gemini/settings.json in a project",
-            Editor::Opencode => "~/.config/opencode/opencode.json, or to opencode.json in a project",
+            Editor::Opencode => {
+                "~/.config/opencode/opencode.json, or to opencode.json in a project"
+            }
         }
     }
 
@@ -114,7 +116,9 @@ impl Editor {
                 let editions = ["Code", "Code - OSS", "VSCodium", "Code - Insiders"];
                 let mut known = editions.iter().map(|edition| config.join(edition));
                 let found = known.find(|edition| edition.is_dir());
-                found.unwrap_or_else(|| config.join("Code")).join("User/mcp.json")
+                found
+                    .unwrap_or_else(|| config.join("Code"))
+                    .join("User/mcp.json")
             }
             Editor::ClaudeCode => homes.claude_code.join(".claude.json"),
             Editor::ClaudeDesktop => config.join("Claude/claude_desktop_config.json"),
@@ -200,7 +204,11 @@ impl Editor {
             _ => vec![("command", command), ("args", Value::Array(arguments))],
         };
         if !bridge.environment.is_empty() || self == Editor::Zed {
-            let name = if self == Editor::Opencode { "environment" } else { "env" };
+            let name = if self == Editor::Opencode {
+                "environment"
+            } else {
+                "env"
+            };
             members.push((name, environment));
         }
         Value::Object(
@@ -244,8 +252,13 @@ mod tests {
         std::fs::write(open.join("opencode.jsonc"), "{}").unwrap();
         assert_eq!(file(Editor::Opencode), open.join("opencode.jsonc"));
         std::fs::create_dir_all(homes.config.join("VSCodium")).unwrap();
-        assert_eq!(file(Editor::Vscode), homes.config.join("VSCodium/User/mcp.json"));
-        let chosen = Homes::of("/h".into(), |name| Some(PathBuf::from(format!("/x/{name}"))));
+        assert_eq!(
+            file(Editor::Vscode),
+            homes.config.join("VSCodium/User/mcp.json")
+        );
+        let chosen = Homes::of("/h".into(), |name| {
+            Some(PathBuf::from(format!("/x/{name}")))
+        });
         for (editor, path) in [
             (Editor::Codex, "/x/CODEX_HOME/config.toml"),
             (Editor::ClaudeCode, "/x/CLAUDE_CONFIG_DIR/.claude.json"),

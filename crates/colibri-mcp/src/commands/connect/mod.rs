@@ -40,7 +40,10 @@ pub(crate) struct ConnectArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &ConnectArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let editor = arguments.editor;
     let bridge = BridgeCommand::of(context, arguments.ssh.as_deref())?;
     let snippet = snippet(editor, &bridge)?;
@@ -54,7 +57,9 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
         let path = editor.project_file()?;
         let directory = std::env::current_dir()
             .and_then(|directory| directory.canonicalize())
-            .map_err(|error| CommandError::Machine(format!("cannot find out which directory this is: {error}")))?;
+            .map_err(|error| {
+                CommandError::Machine(format!("cannot find out which directory this is: {error}"))
+            })?;
         let file = OwnedFile::read_in_project(&directory, &path)?;
         (path, file)
     } else {
@@ -87,10 +92,17 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
     agree("Write this?", arguments.yes)?;
     let kept = change.write()?;
     let facts = json!({ "file": path, "changed": true, "backup": kept });
-    let what = if arguments.remove { "no longer starts" } else { "starts" };
+    let what = if arguments.remove {
+        "no longer starts"
+    } else {
+        "starts"
+    };
     let mut text = format!("{} {what} colibri-mcp: {shown}", editor.name());
     if let Some(kept) = kept {
-        text.push_str(&format!("\nAs it was: {}", visible(&kept.display().to_string())));
+        text.push_str(&format!(
+            "\nAs it was: {}",
+            visible(&kept.display().to_string())
+        ));
     }
     if !arguments.remove {
         text.push_str(&format!("\n{}", editor.afterwards()));
@@ -101,13 +113,19 @@ pub(crate) fn run(arguments: &ConnectArguments, context: &CommandContext) -> Res
 /// The settings that make an editor start the bridge, and nothing else.
 pub(crate) fn snippet(editor: Editor, bridge: &BridgeCommand) -> Result<String, CommandError> {
     let text = editor.kind().set("", &editor.keys(), &editor.entry(bridge));
-    let text = text.map_err(|fault| CommandError::Machine(format!("the entry cannot be written: {fault:?}")))?;
+    let text = text.map_err(|fault| {
+        CommandError::Machine(format!("the entry cannot be written: {fault:?}"))
+    })?;
     Ok(text.trim_end().to_owned())
 }
 
 /// The snippet with a word on where it goes.
 pub(crate) fn explained(editor: Editor, snippet: &str) -> String {
-    format!("{}: add this to {}\n\n{snippet}", editor.name(), editor.place())
+    format!(
+        "{}: add this to {}\n\n{snippet}",
+        editor.name(),
+        editor.place()
+    )
 }
 
 #[cfg(test)]
@@ -121,7 +139,10 @@ mod tests {
     fn bridge(arguments: &[&str]) -> BridgeCommand {
         BridgeCommand {
             command: PROGRAM.to_owned(),
-            arguments: arguments.iter().map(|argument| (*argument).to_owned()).collect(),
+            arguments: arguments
+                .iter()
+                .map(|argument| (*argument).to_owned())
+                .collect(),
             environment: Vec::new(),
         }
     }
@@ -159,7 +180,9 @@ mod tests {
         );
         let text = snippet(Editor::Vscode, &plain).unwrap();
         assert!(
-            text.starts_with("{\n  \"servers\": {\n    \"colibri\": {\n      \"type\": \"stdio\",\n"),
+            text.starts_with(
+                "{\n  \"servers\": {\n    \"colibri\": {\n      \"type\": \"stdio\",\n"
+            ),
             "{text}"
         );
     }
@@ -181,14 +204,26 @@ mod tests {
 
     #[test]
     fn over_ssh_the_path_is_one_word_and_the_host_no_option() {
-        let through = |arguments: &[&str]| value(Editor::Cursor, &bridge(arguments).through("devbox").unwrap());
+        let through = |arguments: &[&str]| {
+            value(
+                Editor::Cursor,
+                &bridge(arguments).through("devbox").unwrap(),
+            )
+        };
         assert_eq!(
             through(&[]),
             json!({ "command": "ssh", "args": ["-T", "devbox", PROGRAM] })
         );
         assert_eq!(
             through(&["--socket", "/run/my socket", "--read-only"])["args"],
-            json!(["-T", "devbox", PROGRAM, "--socket", "'/run/my socket'", "--read-only"])
+            json!([
+                "-T",
+                "devbox",
+                PROGRAM,
+                "--socket",
+                "'/run/my socket'",
+                "--read-only"
+            ])
         );
         assert_eq!(shell_word("/opt/my tools/it's"), r"'/opt/my tools/it'\''s'");
         assert!(bridge(&[]).through("-oProxyCommand=x").is_err());

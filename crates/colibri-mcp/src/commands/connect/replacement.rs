@@ -37,7 +37,10 @@ impl Replacement {
     ///
     /// # Errors
     /// The source is no editor's, or the file cannot be read.
-    pub(crate) fn open(source: ImportSource, context: &CommandContext) -> Result<Replacement, CommandError> {
+    pub(crate) fn open(
+        source: ImportSource,
+        context: &CommandContext,
+    ) -> Result<Replacement, CommandError> {
         let editor = Editor::of(source).ok_or_else(|| {
             CommandError::Usage(format!(
                 "--replace puts the bridge into an editor's own file, and {} is no editor",
@@ -72,10 +75,17 @@ impl Replacement {
             )));
         }
         let found = importers::read(Some(self.source), &self.path, self.file.text());
-        let (_, found) =
-            found.map_err(|why| CommandError::Data(format!("{}: {why:#}; nothing was written", self.shown_path())))?;
+        let (_, found) = found.map_err(|why| {
+            CommandError::Data(format!(
+                "{}: {why:#}; nothing was written",
+                self.shown_path()
+            ))
+        })?;
         let bridge = self.editor.keys();
-        if let Some(other) = found.iter().find(|one| one.keys == bridge && !one.is_colibri()) {
+        if let Some(other) = found
+            .iter()
+            .find(|one| one.keys == bridge && !one.is_colibri())
+        {
             return Err(CommandError::Data(format!(
                 "{} has another program as its server {}, where the bridge would be: give it another name there first; \
                  nothing was written",
@@ -109,7 +119,11 @@ impl Replacement {
             }
             let reason = refused.iter().find(|(name, _)| Some(name) == keys.last());
             let reason = reason.map_or("it was not named, or is a bridge itself", |(_, why)| why);
-            lines.push(format!("  stays     {}: {}", entry_name(&keys), visible(reason)));
+            lines.push(format!(
+                "  stays     {}: {}",
+                entry_name(&keys),
+                visible(reason)
+            ));
         }
         let text = self.text_without(moved)?;
         for (number, line) in text.lines().enumerate() {
@@ -130,7 +144,10 @@ impl Replacement {
     /// Says that these entries stay in the file.
     pub(crate) fn staying(&self, entries: &[EntryKeys]) -> String {
         let names = entry_names(entries);
-        format!("Still in {}, since it does not start here: {names}", self.shown_path())
+        format!(
+            "Still in {}, since it does not start here: {names}",
+            self.shown_path()
+        )
     }
 
     /// Takes these entries out and puts the bridge in. The registry and all it names must have been written.
@@ -168,7 +185,11 @@ impl Replacement {
             ));
         }
         text.push_str(&format!("\n{}", editor.afterwards()));
-        Ok(ReplacementOutcome { path, original, text })
+        Ok(ReplacementOutcome {
+            path,
+            original,
+            text,
+        })
     }
 
     /// The file with the bridge and without these entries.
@@ -199,7 +220,10 @@ impl Replacement {
 ///
 /// # Errors
 /// One of the texts cannot be read as the editor's.
-pub(super) fn original_text(editor: Editor, file: &OwnedFile) -> Result<Option<String>, CommandError> {
+pub(super) fn original_text(
+    editor: Editor,
+    file: &OwnedFile,
+) -> Result<Option<String>, CommandError> {
     let (Some(original), Some(source)) = (file.original(), editor.source()) else {
         return Ok(None);
     };
@@ -209,7 +233,9 @@ pub(super) fn original_text(editor: Editor, file: &OwnedFile) -> Result<Option<S
     let (entries, inputs) = keys_in(source, &original)?;
     // What a replacement would make of the original now.
     let entry = kind.get(now, &bridge).map_err(fault)?.unwrap_or_default();
-    let mut expected = kind.set(&original, &bridge, &writable(&entry)).map_err(fault)?;
+    let mut expected = kind
+        .set(&original, &bridge, &writable(&entry))
+        .map_err(fault)?;
     let mut missing = Vec::new();
     for keys in entries.into_iter().chain(inputs) {
         let path: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -231,12 +257,23 @@ pub(super) fn original_text(editor: Editor, file: &OwnedFile) -> Result<Option<S
     Ok(Some(text))
 }
 
-fn keys_in(source: ImportSource, text: &str) -> Result<(Vec<EntryKeys>, Option<EntryKeys>), CommandError> {
-    importers::entry_keys(source, text)
-        .map_err(|why| CommandError::Data(format!("the file of {}: {why:#}; nothing was written", source.name())))
+fn keys_in(
+    source: ImportSource,
+    text: &str,
+) -> Result<(Vec<EntryKeys>, Option<EntryKeys>), CommandError> {
+    importers::entry_keys(source, text).map_err(|why| {
+        CommandError::Data(format!(
+            "the file of {}: {why:#}; nothing was written",
+            source.name()
+        ))
+    })
 }
 
-fn remove(kind: FileFormat, text: &str, keys: &[String]) -> Result<String, colibri_mcp::edit::TextError> {
+fn remove(
+    kind: FileFormat,
+    text: &str,
+    keys: &[String],
+) -> Result<String, colibri_mcp::edit::TextError> {
     let path: Vec<&str> = keys.iter().map(String::as_str).collect();
     kind.remove(text, &path)
 }
@@ -248,7 +285,10 @@ fn entry_names(entries: &[EntryKeys]) -> String {
 
 /// The name of an entry, for people: with the project that it is of.
 fn entry_name(keys: &[String]) -> String {
-    let name = keys.last().map(|name| visible(name).into_owned()).unwrap_or_default();
+    let name = keys
+        .last()
+        .map(|name| visible(name).into_owned())
+        .unwrap_or_default();
     match keys {
         [first, project, ..] if first == "projects" => format!("{name} (of {})", visible(project)),
         _ => name,

@@ -27,8 +27,9 @@ pub(crate) struct DemoDaemonArguments {
 
 /// Runs the daemon until stdin ends: then the demo is over or gone, however it ended.
 pub(crate) fn run(arguments: DemoDaemonArguments) -> Result<ExitCode, CommandError> {
-    let failed =
-        |what: &str, error: &dyn std::fmt::Display| CommandError::Machine(format!("cannot {what} {NAME}: {error}"));
+    let failed = |what: &str, error: &dyn std::fmt::Display| {
+        CommandError::Machine(format!("cannot {what} {NAME}: {error}"))
+    };
     let mut daemon = Command::new(&arguments.program)
         .args(&arguments.arguments)
         .stdin(Stdio::null())
@@ -41,10 +42,15 @@ pub(crate) fn run(arguments: DemoDaemonArguments) -> Result<ExitCode, CommandErr
         drop(order);
     });
     loop {
-        if let Some(status) = daemon.try_wait().map_err(|error| failed("wait for", &error))? {
+        if let Some(status) = daemon
+            .try_wait()
+            .map_err(|error| failed("wait for", &error))?
+        {
             return Ok(ExitCode::from(u8::from(!status.success())));
         }
-        if ordered.recv_timeout(Duration::from_millis(20)) == Err(std::sync::mpsc::RecvTimeoutError::Disconnected) {
+        if ordered.recv_timeout(Duration::from_millis(20))
+            == Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
+        {
             return end(&mut daemon).map_err(|error| failed("end", &error));
         }
     }

@@ -18,16 +18,24 @@ pub(super) const NAME: &str = "colibri-mcpd";
 /// # Errors
 /// The program is neither there nor built.
 pub(crate) fn daemon_program() -> Result<PathBuf, CommandError> {
-    let own = std::env::current_exe()
-        .map_err(|error| CommandError::Machine(format!("cannot find out where this program is: {error}")))?;
+    let own = std::env::current_exe().map_err(|error| {
+        CommandError::Machine(format!("cannot find out where this program is: {error}"))
+    })?;
     let directory = own.parent().unwrap_or(Path::new("/"));
     let beside = directory.join(NAME);
     let installed = directory.with_file_name("sbin").join(NAME);
-    if let Some(found) = [&beside, &installed].into_iter().find(|path| path.is_file()) {
+    if let Some(found) = [&beside, &installed]
+        .into_iter()
+        .find(|path| path.is_file())
+    {
         return Ok(found.clone());
     }
-    let missing = |reason: &str| CommandError::Machine(format!("there is no {}: {reason}", beside.display()));
-    let (Some(cargo), Some(package)) = (std::env::var_os("CARGO"), std::env::var_os("CARGO_MANIFEST_DIR")) else {
+    let missing =
+        |reason: &str| CommandError::Machine(format!("there is no {}: {reason}", beside.display()));
+    let (Some(cargo), Some(package)) = (
+        std::env::var_os("CARGO"),
+        std::env::var_os("CARGO_MANIFEST_DIR"),
+    ) else {
         return Err(missing("install the daemon beside this program"));
     };
     let mut arguments = vec!["build"];
@@ -82,7 +90,9 @@ fn is_set_by_cargo(name: &OsStr) -> bool {
     const PREFIXES: [&str; 3] = ["CARGO_BIN_", "CARGO_MANIFEST_", "CARGO_PKG_"];
     let name = name.as_encoded_bytes();
     NAMES.iter().any(|known| known.as_bytes() == name)
-        || PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+        || PREFIXES
+            .iter()
+            .any(|prefix| name.starts_with(prefix.as_bytes()))
 }
 
 #[cfg(test)]

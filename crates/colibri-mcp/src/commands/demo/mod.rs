@@ -20,7 +20,10 @@ use crate::failure::CommandError;
 use colibri_api::Servers;
 use colibri_text::visible;
 use daemon_program::daemon_program;
-use stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
+use stage::{
+    DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify,
+    wait_for_daemon,
+};
 
 /// The demo.
 #[derive(Debug, clap::Args)]
@@ -62,7 +65,10 @@ fn tools() -> Result<(), CommandError> {
 
 /// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server takes longer to start
 /// than a list waits for it. After `MAX_START` those that are listed without.
-fn listed_with(connection: &mut DaemonConnection, prefix: &str) -> Result<Vec<ToolDefinition>, CommandError> {
+fn listed_with(
+    connection: &mut DaemonConnection,
+    prefix: &str,
+) -> Result<Vec<ToolDefinition>, CommandError> {
     let deadline = Instant::now() + MAX_START;
     loop {
         let (all, _) = exposed(connection, false)?;
@@ -86,7 +92,9 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     say!("   Gates: external-call open, write closed (the default).\n");
 
     match &lock(stage).place {
-        DemoPlace::Jail => say!("2. It hosts one MCP server, {JAIL}, and every editor sees these tools"),
+        DemoPlace::Jail => {
+            say!("2. It hosts one MCP server, {JAIL}, and every editor sees these tools")
+        }
         DemoPlace::Host { why } => {
             say!("2. It hosts one MCP server, and every editor sees these tools");
             say!("   The server runs as a process of this host, not in a jail:");
@@ -95,7 +103,10 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     }
     let prefix = format!("{SERVER}__");
     let all = listed_with(&mut connection, &prefix)?;
-    let hosted: Vec<_> = all.iter().filter(|tool| tool.name.starts_with(&prefix)).collect();
+    let hosted: Vec<_> = all
+        .iter()
+        .filter(|tool| tool.name.starts_with(&prefix))
+        .collect();
     for tool in &hosted {
         say!("   {:18} {}", visible(&tool.name), visible(&tool.summary()));
     }
@@ -111,20 +122,38 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     note_processes(stage, &mut connection)?;
 
     say!("4. Progress, as it happens");
-    demonstrate(&mut connection, "count", &json!({ "to": 20, "ms": 25 }), true)?;
+    demonstrate(
+        &mut connection,
+        "count",
+        &json!({ "to": 20, "ms": 25 }),
+        true,
+    )?;
 
     say!("5. Something to keep: a note, written and read back");
     let note = json!({ "name": "today", "text": "met Colibri" });
     demonstrate(&mut connection, "write_note", &note, false)?;
-    demonstrate(&mut connection, "read_note", &json!({ "name": "today" }), false)?;
+    demonstrate(
+        &mut connection,
+        "read_note",
+        &json!({ "name": "today" }),
+        false,
+    )?;
 
     say!("6. A refusal: the write gate is closed");
     let title = json!({ "title": "Try Colibri", "description": "from the demo" });
-    let refused = ask(&mut connection, OWN, "colibri_create_task", &title, &mut |_| {})?;
+    let refused = ask(
+        &mut connection,
+        OWN,
+        "colibri_create_task",
+        &title,
+        &mut |_| {},
+    )?;
     say!("{}", command_line(OWN, "colibri_create_task", &title));
     say!("{}\n", indented(&refused.readable()));
     if !refused.is_error {
-        return Err(not_as_shown("the write gate is closed, but a task was created"));
+        return Err(not_as_shown(
+            "the write gate is closed, but a task was created",
+        ));
     }
 
     say!("7. Your editor joins by `colibri-mcp connect zed`, which writes a few lines");
@@ -148,7 +177,10 @@ fn demonstrate(
         if steps == 0 {
             return Err(not_as_shown("no progress arrived before the answer"));
         }
-        say!("   [{}] {steps} progress messages before the answer", "#".repeat(steps));
+        say!(
+            "   [{}] {steps} progress messages before the answer",
+            "#".repeat(steps)
+        );
     }
     say!("{}\n", indented(&result.readable()));
     if result.is_error {
@@ -164,14 +196,23 @@ fn ask(
     arguments: &Value,
     on_progress: &mut dyn FnMut(&RequestProgress),
 ) -> Result<ToolCallResult, CommandError> {
-    let arguments = to_raw_value(arguments).map_err(|error| CommandError::Machine(error.to_string()))?;
-    Ok(call::call(connection, server, tool, &arguments, on_progress)?)
+    let arguments =
+        to_raw_value(arguments).map_err(|error| CommandError::Machine(error.to_string()))?;
+    Ok(call::call(
+        connection,
+        server,
+        tool,
+        &arguments,
+        on_progress,
+    )?)
 }
 
 fn command_line(server: &str, tool: &str, arguments: &Value) -> String {
     let mut text = format!("   $ colibri-mcp call {server} {tool}");
     for (key, value) in arguments.as_object().into_iter().flatten() {
-        let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let word = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
         let quote = if word.contains(' ') { "\"" } else { "" };
         text.push_str(&format!(" {key}={quote}{word}{quote}"));
     }
@@ -179,7 +220,10 @@ fn command_line(server: &str, tool: &str, arguments: &Value) -> String {
 }
 
 /// Remembers which processes the daemon runs, to see afterwards that they are gone.
-fn note_processes(stage: &Mutex<Stage>, connection: &mut DaemonConnection) -> Result<(), CommandError> {
+fn note_processes(
+    stage: &Mutex<Stage>,
+    connection: &mut DaemonConnection,
+) -> Result<(), CommandError> {
     let (answer, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
     let processes = answer
         .servers

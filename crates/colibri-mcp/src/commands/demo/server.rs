@@ -72,7 +72,10 @@ impl<W: Write> DemoServer<W> {
                 continue;
             }
             let reply = match serde_json::from_str::<Value>(&line) {
-                Err(error) => Some(error_reply(&Value::Null, (-32700, error.to_string(), Value::Null))),
+                Err(error) => Some(error_reply(
+                    &Value::Null,
+                    (-32700, error.to_string(), Value::Null),
+                )),
                 Ok(Value::Array(messages)) if self.version.as_deref() == Some("2025-03-26") => {
                     let mut replies = Vec::new();
                     for message in &messages {
@@ -99,7 +102,11 @@ impl<W: Write> DemoServer<W> {
         let (id, method) = (&message["id"], message["method"].as_str());
         let Some(method) = method else {
             // An answer to nothing that was asked, or no message at all.
-            let invalid = (-32600, "neither a request nor a notification".to_owned(), Value::Null);
+            let invalid = (
+                -32600,
+                "neither a request nor a notification".to_owned(),
+                Value::Null,
+            );
             let is_answer = message.get("result").is_some() || message.get("error").is_some();
             return Ok((!is_answer).then(|| error_reply(id, invalid)));
         };
@@ -116,7 +123,8 @@ impl<W: Write> DemoServer<W> {
             Ok(mut result) => {
                 if modern {
                     result["resultType"] = json!("complete");
-                    result["_meta"] = json!({ "io.modelcontextprotocol/serverInfo": server_info() });
+                    result["_meta"] =
+                        json!({ "io.modelcontextprotocol/serverInfo": server_info() });
                 }
                 json!({ "jsonrpc": "2.0", "id": id, "result": result })
             }
@@ -125,10 +133,16 @@ impl<W: Write> DemoServer<W> {
     }
 
     /// 2026-07-28, basic/versioning: every request says its version; before that, a handshake does.
-    fn check_version(&self, params: &Value, modern: bool, method: &str) -> Result<(), DemoRpcError> {
+    fn check_version(
+        &self,
+        params: &Value,
+        modern: bool,
+        method: &str,
+    ) -> Result<(), DemoRpcError> {
         if !modern {
             let opened = self.version.is_some() || matches!(method, "initialize" | "ping");
-            let text = format!("neither initialize nor _meta[{VERSION_KEY:?}] came before {method}");
+            let text =
+                format!("neither initialize nor _meta[{VERSION_KEY:?}] came before {method}");
             return if opened {
                 Ok(())
             } else {
@@ -141,15 +155,27 @@ impl<W: Write> DemoServer<W> {
             return Err((-32022, "unsupported protocol version".to_owned(), data));
         }
         if !params["_meta"][CAPABILITIES_KEY].is_object() {
-            return Err((-32602, format!("_meta[{CAPABILITIES_KEY:?}] is missing"), Value::Null));
+            return Err((
+                -32602,
+                format!("_meta[{CAPABILITIES_KEY:?}] is missing"),
+                Value::Null,
+            ));
         }
         Ok(())
     }
 
-    fn answer(&mut self, id: &Value, method: &str, params: &Value, modern: bool) -> io::Result<DemoAnswer> {
+    fn answer(
+        &mut self,
+        id: &Value,
+        method: &str,
+        params: &Value,
+        modern: bool,
+    ) -> io::Result<DemoAnswer> {
         Ok(Some(Ok(match (method, modern) {
             ("initialize", false) => {
-                let known = LEGACY.into_iter().find(|version| params["protocolVersion"] == *version);
+                let known = LEGACY
+                    .into_iter()
+                    .find(|version| params["protocolVersion"] == *version);
                 let version = known.unwrap_or(LEGACY[3]);
                 self.version = Some(version.to_owned());
                 json!({
@@ -177,7 +203,11 @@ impl<W: Write> DemoServer<W> {
             }
             ("tools/call", _) => return self.call(id, params),
             _ => {
-                return Ok(Some(Err((-32601, format!("no method {method}"), Value::Null))));
+                return Ok(Some(Err((
+                    -32601,
+                    format!("no method {method}"),
+                    Value::Null,
+                ))));
             }
         })))
     }
@@ -192,9 +222,16 @@ impl<W: Write> DemoServer<W> {
         let outcome = match params["name"].as_str().unwrap_or_default() {
             "echo" => text("text").map(str::to_owned),
             "count" => {
-                match whole(arguments, "to", 1, 1000).and_then(|to| Ok((to, whole(arguments, "ms", 0, 1000)?))) {
+                match whole(arguments, "to", 1, 1000)
+                    .and_then(|to| Ok((to, whole(arguments, "ms", 0, 1000)?)))
+                {
                     Ok((to, ms)) => {
-                        if !self.count(id, &params["_meta"]["progressToken"], to, Duration::from_millis(ms))? {
+                        if !self.count(
+                            id,
+                            &params["_meta"]["progressToken"],
+                            to,
+                            Duration::from_millis(ms),
+                        )? {
                             return Ok(None);
                         }
                         Ok(format!("counted to {to}"))
@@ -214,7 +251,11 @@ impl<W: Write> DemoServer<W> {
                 .note(arguments)
                 .and_then(|path| std::fs::read_to_string(path).context("cannot read the note")),
             other => {
-                return Ok(Some(Err((-32602, format!("no tool {other:?}"), Value::Null))));
+                return Ok(Some(Err((
+                    -32602,
+                    format!("no tool {other:?}"),
+                    Value::Null,
+                ))));
             }
         };
         let is_error = outcome.is_err();
@@ -242,7 +283,10 @@ impl<W: Write> DemoServer<W> {
         for step in 1..=to {
             let next = Instant::now() + pause;
             loop {
-                match self.inbox.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                match self
+                    .inbox
+                    .recv_timeout(next.saturating_duration_since(Instant::now()))
+                {
                     Ok(line) if cancels(&line, id) => return Ok(false),
                     Ok(line) => self.waiting.push_back(line),
                     Err(RecvTimeoutError::Timeout) => break,
@@ -254,8 +298,7 @@ impl<W: Write> DemoServer<W> {
                 }
             }
             if !token.is_null() {
-                let params =
-                    json!({ "progressToken": token, "progress": step, "total": to, "message": format!("at {step}") });
+                let params = json!({ "progressToken": token, "progress": step, "total": to, "message": format!("at {step}") });
                 self.write(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }))?;
             }
         }
@@ -276,8 +319,9 @@ fn error_reply(id: &Value, (code, message, data): DemoRpcError) -> Value {
 }
 
 fn cancels(line: &str, id: &Value) -> bool {
-    serde_json::from_str::<Value>(line)
-        .is_ok_and(|message| message["method"] == "notifications/cancelled" && message["params"]["requestId"] == *id)
+    serde_json::from_str::<Value>(line).is_ok_and(|message| {
+        message["method"] == "notifications/cancelled" && message["params"]["requestId"] == *id
+    })
 }
 
 fn whole(arguments: &Value, key: &str, least: u64, most: u64) -> anyhow::Result<u64> {
@@ -332,7 +376,9 @@ mod tests {
     fn serve(lines: &[Value]) -> (Vec<Value>, tempfile::TempDir) {
         let notes = tempfile::tempdir().unwrap();
         let (sender, inbox) = mpsc::channel();
-        lines.iter().for_each(|line| sender.send(line.to_string()).unwrap());
+        lines
+            .iter()
+            .for_each(|line| sender.send(line.to_string()).unwrap());
         drop(sender);
         let mut out = Vec::new();
         let mut server = DemoServer {
@@ -345,7 +391,9 @@ mod tests {
         server.serve().unwrap();
         let said = String::from_utf8(out).unwrap();
         (
-            said.lines().map(|line| serde_json::from_str(line).unwrap()).collect(),
+            said.lines()
+                .map(|line| serde_json::from_str(line).unwrap())
+                .collect(),
             notes,
         )
     }
@@ -362,7 +410,10 @@ mod tests {
     #[test]
     fn echoes_known_versions_and_offers_its_newest_for_others() {
         for version in LEGACY {
-            assert_eq!(serve(&[initialize(version)]).0[0]["result"]["protocolVersion"], version);
+            assert_eq!(
+                serve(&[initialize(version)]).0[0]["result"]["protocolVersion"],
+                version
+            );
         }
         assert_eq!(
             serve(&[initialize("1999-01-01")]).0[0]["result"]["protocolVersion"],
@@ -400,7 +451,11 @@ mod tests {
             call(1, "write_note", json!({"name": "a-1", "text": "ä\n"})),
             call(2, "read_note", json!({"name": "a-1"})),
             call(3, "read_note", json!({"name": "../a-1"})),
-            call(4, "write_note", json!({"name": "b", "text": "x".repeat(MAX_NOTE + 1)})),
+            call(
+                4,
+                "write_note",
+                json!({"name": "b", "text": "x".repeat(MAX_NOTE + 1)}),
+            ),
             call(5, "nope", json!({})),
         ]);
         assert_eq!(said[2]["result"]["content"][0]["text"], "ä\n");
@@ -435,7 +490,8 @@ mod tests {
 
     #[test]
     fn garbage_and_batches_are_answered() {
-        let batch = json!([call(1, "echo", json!({"text": "x"})), {"method": "notifications/x"}, 7]);
+        let batch =
+            json!([call(1, "echo", json!({"text": "x"})), {"method": "notifications/x"}, 7]);
         let (said, _notes) = serve(&[initialize("2025-03-26"), batch.clone(), json!("text")]);
         assert_eq!(said[1][0]["result"]["content"][0]["text"], "x");
         assert_eq!(

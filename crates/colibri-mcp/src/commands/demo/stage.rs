@@ -83,8 +83,18 @@ pub(super) fn verify(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     let state_dir = directory.join("state");
     let key = records::verifier(&state_dir)?;
     let mut report = Vec::new();
-    let status = records::print_verify(&state_dir, None, &Default::default(), key.as_ref(), false, &mut report)?;
-    say!("   $ colibri-mcp trail verify --state-dir {}", state_dir.display());
+    let status = records::print_verify(
+        &state_dir,
+        None,
+        &Default::default(),
+        key.as_ref(),
+        false,
+        &mut report,
+    )?;
+    say!(
+        "   $ colibri-mcp trail verify --state-dir {}",
+        state_dir.display()
+    );
     say!("{}\n", indented(&String::from_utf8_lossy(&report)));
     match status {
         0 => Ok(()),
@@ -151,7 +161,10 @@ fn confined(ids: &[&str]) -> anyhow::Result<()> {
             .with_context(|| format!("{HELPER} cannot be executed"))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
-            let first = said.lines().next().unwrap_or("the helper refused without a word");
+            let first = said
+                .lines()
+                .next()
+                .unwrap_or("the helper refused without a word");
             bail!("{first}");
         }
     }
@@ -195,7 +208,8 @@ impl Stage {
             let what = what.to_owned();
             move |error: io::Error| CommandError::Machine(format!("{what}: {error}"))
         };
-        let directory = private_directory().map_err(machine("cannot make a temporary directory"))?;
+        let directory =
+            private_directory().map_err(machine("cannot make a temporary directory"))?;
         self.directory = Some(directory.clone());
         for name in ["notes", "state", "skills", "daemon-secrets"] {
             DirBuilder::new()
@@ -217,7 +231,8 @@ impl Stage {
             DemoPlace::Host { .. } => {
                 let registry = directory.join("external-mcp.json");
                 let both = json!({ "servers": { SERVER: entry }, "agents": agents });
-                write_private(&registry, &both.to_string()).map_err(machine("cannot write the demo's registry"))?;
+                write_private(&registry, &both.to_string())
+                    .map_err(machine("cannot write the demo's registry"))?;
                 write_private(&directory.join("daemon-secrets").join(SERVER), KEY)
                     .map_err(machine("cannot write the demo's secret"))?;
                 registry
@@ -240,7 +255,8 @@ impl Stage {
             }
             _ => directory.join("colibri.sock"),
         };
-        let log = File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
+        let log =
+            File::create(directory.join("log")).map_err(machine("cannot make the daemon's log"))?;
         let mut arguments: Vec<OsString> = vec![
             "demo-daemon".into(),
             "--".into(),
@@ -317,7 +333,9 @@ impl Stage {
             left.push(format!("{why:#}"));
         }
         for pid in self.processes.drain(..) {
-            let gone = until(PATIENCE, || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH));
+            let gone = until(PATIENCE, || {
+                kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH)
+            });
             if !gone {
                 left.push(format!("the server process {pid} still runs"));
             }
@@ -327,7 +345,10 @@ impl Stage {
             if let Err(error) = removed
                 && directory.exists()
             {
-                left.push(format!("{} cannot be removed: {error}", directory.display()));
+                left.push(format!(
+                    "{} cannot be removed: {error}",
+                    directory.display()
+                ));
             }
         }
         if let Some(beside) = self.beside.take() {
@@ -338,7 +359,10 @@ impl Stage {
         if left.is_empty() {
             Ok(())
         } else {
-            Err(CommandError::Machine(format!("something is left: {}", left.join("; "))))
+            Err(CommandError::Machine(format!(
+                "something is left: {}",
+                left.join("; ")
+            )))
         }
     }
 }
@@ -352,8 +376,13 @@ fn service_user() -> Result<User, CommandError> {
 
 /// Gives a file or directory of the demo's to the user as whom its daemon runs.
 fn give(path: &Path, user: &User) -> Result<(), CommandError> {
-    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
-        .map_err(|error| CommandError::Machine(format!("{} cannot be given to {}: {error}", path.display(), user.name)))
+    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).map_err(|error| {
+        CommandError::Machine(format!(
+            "{} cannot be given to {}: {error}",
+            path.display(),
+            user.name
+        ))
+    })
 }
 
 /// Signals the supervisor to end the daemon, and waits until both have ended.
@@ -434,14 +463,20 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 
 /// From now on SIGINT, SIGTERM and SIGHUP end the demo in order, with 128 and the signal's number.
 fn clean_up_on_signals(stage: Arc<Mutex<Stage>>) -> Result<(), CommandError> {
-    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
-        // Held until the process ends: the other thread starts nothing any more.
-        let mut stage = lock(&stage);
-        let left = stage.clear();
-        match left {
-            Ok(()) => eprintln!("\ncolibri-mcp: interrupted; everything was taken away again"),
-            Err(failure) => eprintln!("\ncolibri-mcp: interrupted; {}", visible(&failure.to_string())),
-        }
-        std::process::exit(128 + signal as i32);
-    })
+    on_signals(
+        &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP],
+        move |signal| {
+            // Held until the process ends: the other thread starts nothing any more.
+            let mut stage = lock(&stage);
+            let left = stage.clear();
+            match left {
+                Ok(()) => eprintln!("\ncolibri-mcp: interrupted; everything was taken away again"),
+                Err(failure) => eprintln!(
+                    "\ncolibri-mcp: interrupted; {}",
+                    visible(&failure.to_string())
+                ),
+            }
+            std::process::exit(128 + signal as i32);
+        },
+    )
 }

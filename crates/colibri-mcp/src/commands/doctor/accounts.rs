@@ -35,7 +35,10 @@ pub(super) fn daemon_user() -> anyhow::Result<String> {
         bail!("{DAEMON} is another name of root");
     }
     if user.gid != group.gid {
-        bail!("the primary group of {DAEMON} is gid {}, not {DAEMON}", user.gid);
+        bail!(
+            "the primary group of {DAEMON} is gid {}, not {DAEMON}",
+            user.gid
+        );
     }
     Ok(format!("uid {}, gid {}", user.uid, user.gid))
 }
@@ -77,7 +80,9 @@ pub(super) fn people() -> CheckOutcome {
         )));
     }
     if members.is_empty() {
-        return Err(Amiss::Note("nobody is in it: only root can use the daemon".to_owned()));
+        return Err(Amiss::Note(
+            "nobody is in it: only root can use the daemon".to_owned(),
+        ));
     }
     Ok(members.join(", "))
 }

@@ -17,8 +17,12 @@ use colibri_text::counted;
 pub(super) fn read_registry(host: &ExaminedHost) -> Result<Registry, Amiss> {
     let path = host.registry.display();
     let bytes = std::fs::read(&host.registry).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => Amiss::Note(format!("there is no {path}: no external servers")),
-        std::io::ErrorKind::PermissionDenied => Amiss::Skipped(format!("{path}: only root and the daemon can read it")),
+        std::io::ErrorKind::NotFound => {
+            Amiss::Note(format!("there is no {path}: no external servers"))
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            Amiss::Skipped(format!("{path}: only root and the daemon can read it"))
+        }
         _ => Amiss::Bad(format!("{path}: {error}")),
     })?;
     Registry::parse(&bytes, &path.to_string()).map_err(|error| Amiss::Bad(error.to_string()))
@@ -31,7 +35,10 @@ pub(super) fn registry(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
     let mut seen = counted(registry.servers.len() as u64, "server");
     if !registry.agents.is_empty() {
-        seen.push_str(&format!(", {}", counted(registry.agents.len() as u64, "agent")));
+        seen.push_str(&format!(
+            ", {}",
+            counted(registry.agents.len() as u64, "agent")
+        ));
     }
     Ok(format!("{}: {seen}", host.registry.display()))
 }
@@ -84,7 +91,10 @@ pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
     if unbounded.is_empty() {
         return Ok(counted(mounts.len() as u64, "mount"));
     }
-    Err(Amiss::Note(format!("\"bounded\": false for {}", unbounded.join(", "))))
+    Err(Amiss::Note(format!(
+        "\"bounded\": false for {}",
+        unbounded.join(", ")
+    )))
 }
 
 pub(super) fn secrets(host: &ExaminedHost) -> anyhow::Result<String> {
@@ -99,7 +109,9 @@ pub(super) fn secrets(host: &ExaminedHost) -> anyhow::Result<String> {
         mode,
     };
     is_as(&directory, &wanted(0o700))?;
-    let entries = directory.read_dir().with_context(|| directory.display().to_string())?;
+    let entries = directory
+        .read_dir()
+        .with_context(|| directory.display().to_string())?;
     let mut count = 0;
     for entry in entries {
         let entry = entry.with_context(|| directory.display().to_string())?;
@@ -158,7 +170,10 @@ pub(super) fn each_jail(
 }
 
 /// Applies a check to the root of every ephemeral jail.
-pub(super) fn each_root(host: &ExaminedHost, check: fn(&StdioCommand, &Path) -> anyhow::Result<()>) -> CheckOutcome {
+pub(super) fn each_root(
+    host: &ExaminedHost,
+    check: fn(&StdioCommand, &Path) -> anyhow::Result<()>,
+) -> CheckOutcome {
     each_jail(host, "an ephemeral", |id, command, jail| {
         match (&jail.name, &jail.path) {
             (None, Some(root)) => Some(check(command, root).map(|()| id.to_owned())),
@@ -171,7 +186,9 @@ pub(super) fn root_is_complete(_command: &StdioCommand, root: &Path) -> anyhow::
     is_roots_alone(root)?;
     for name in ["dev", "tmp"] {
         let point = root.join(name);
-        let facts = point.symlink_metadata().with_context(|| point.display().to_string())?;
+        let facts = point
+            .symlink_metadata()
+            .with_context(|| point.display().to_string())?;
         let open = facts.mode() & 0o022 != 0 && facts.mode() & 0o1000 == 0;
         if !facts.is_dir() || facts.uid() != 0 || open {
             bail!(
@@ -201,7 +218,8 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
         .agents
         .iter()
         .filter(|(_, agent)| !agent.disabled && agent.loopback);
-    let (choosing, named): (Vec<_>, Vec<_>) = with_model.partition(|(_, agent)| agent.chooses_model);
+    let (choosing, named): (Vec<_>, Vec<_>) =
+        with_model.partition(|(_, agent)| agent.chooses_model);
     let names = |agents: Vec<(&String, _)>| {
         agents
             .into_iter()
@@ -210,9 +228,14 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
             .join(", ")
     };
     match (choosing.is_empty(), named.is_empty()) {
-        (true, true) => Err(Amiss::Skipped("no entry of an agent has a model".to_owned())),
+        (true, true) => Err(Amiss::Skipped(
+            "no entry of an agent has a model".to_owned(),
+        )),
         (true, false) => Ok(names(named)),
-        _ => Err(Amiss::Note(format!("no \"models\" for {}", names(choosing)))),
+        _ => Err(Amiss::Note(format!(
+            "no \"models\" for {}",
+            names(choosing)
+        ))),
     }
 }
 
@@ -220,7 +243,10 @@ pub(super) fn agent_models(host: &ExaminedHost) -> CheckOutcome {
 pub(super) fn agent_roots(host: &ExaminedHost) -> CheckOutcome {
     let registry = read_registry(host)?;
     each_jail(host, "an agent's", |id, _, jail| {
-        let root = jail.path.as_deref().filter(|_| registry.agents.contains_key(id))?;
+        let root = jail
+            .path
+            .as_deref()
+            .filter(|_| registry.agents.contains_key(id))?;
         Some(has_place_for_a_door(root).map(|()| id.to_owned()))
     })
 }
@@ -251,7 +277,11 @@ fn persistent_jail(name: &str, root_path: Option<&Path>) -> anyhow::Result<()> {
         bail!("jail {name} is not running");
     }
     if let Some(wanted) = root_path.filter(|wanted| Path::new(&path.out) != *wanted) {
-        bail!("jail {name} is at {}, not at {}", path.out, wanted.display());
+        bail!(
+            "jail {name} is at {}, not at {}",
+            path.out,
+            wanted.display()
+        );
     }
     // A kernel without mac_do has no such parameter, and nothing to inherit.
     let mdo = run("/usr/sbin/jls", &["-j", name, "mac.do"])?;
@@ -268,7 +298,8 @@ pub(super) fn large_pages(host: &ExaminedHost) -> CheckOutcome {
     }
     match kernel("vm.pmap.pg_ps_enabled").as_deref() {
         Some("1") => Err(Amiss::Note(
-            "vm.pmap.pg_ps_enabled is 1: a server can take all memory by shm_create_largepage(3)".to_owned(),
+            "vm.pmap.pg_ps_enabled is 1: a server can take all memory by shm_create_largepage(3)"
+                .to_owned(),
         )),
         _ => Ok("this kernel has no large pages".to_owned()),
     }
@@ -346,7 +377,10 @@ mod tests {
         let Err(Amiss::Bad(wrong)) = read_registry(&host) else {
             panic!()
         };
-        assert!(wrong.contains(":1:18:") && wrong.contains("command"), "{wrong}");
+        assert!(
+            wrong.contains(":1:18:") && wrong.contains("command"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -364,11 +398,16 @@ mod tests {
             ),
         )
         .unwrap();
-        let outcome = each_root(&host, |command, root| roots::can_start(root, &command.program));
+        let outcome = each_root(&host, |command, root| {
+            roots::can_start(root, &command.program)
+        });
         let Err(Amiss::Bad(wrong)) = outcome else {
             panic!("{outcome:?}")
         };
-        assert!(wrong.starts_with("a: /bin/a in ") && !wrong.contains("b:"), "{wrong}");
+        assert!(
+            wrong.starts_with("a: /bin/a in ") && !wrong.contains("b:"),
+            "{wrong}"
+        );
     }
 
     #[test]
@@ -410,7 +449,10 @@ mod tests {
         let note = || Err(Amiss::Note("no \"models\" for a".to_owned()));
         assert_eq!(seen(""), note());
         assert_eq!(seen(r#","models":[]"#), note());
-        assert_eq!(seen(r#","models":["gemini-2.5-flash"]"#), Ok("a".to_owned()));
+        assert_eq!(
+            seen(r#","models":["gemini-2.5-flash"]"#),
+            Ok("a".to_owned())
+        );
         let (_etc, host) = Etc::with(r#"{"servers":{}}"#);
         assert!(matches!(agent_models(&host), Err(Amiss::Skipped(_))));
     }
@@ -440,17 +482,31 @@ mod tests {
         let registry = include_str!("../../../../../etc/external-mcp.json.sample");
         let registry = Registry::parse(registry.as_bytes(), "external-mcp.json.sample").unwrap();
         for (id, entry) in &registry.servers {
-            assert!(entry.disabled, "{id}: nothing in a sample may run by itself");
-            let Some(command) = &entry.command else { panic!("{id}") };
+            assert!(
+                entry.disabled,
+                "{id}: nothing in a sample may run by itself"
+            );
+            let Some(command) = &entry.command else {
+                panic!("{id}")
+            };
             let jail = command.jail.as_ref().unwrap();
             assert!(
                 policy.lists_server(id) && policy.users.contains_key(id.as_str()),
                 "{id}"
             );
             match (&jail.name, &jail.path) {
-                (Some(name), _) => assert!(policy.persistent.iter().any(|listed| listed.as_str() == name), "{id}"),
+                (Some(name), _) => assert!(
+                    policy
+                        .persistent
+                        .iter()
+                        .any(|listed| listed.as_str() == name),
+                    "{id}"
+                ),
                 (None, path) => assert!(
-                    policy.ephemeral.iter().any(|listed| Some(listed) == path.as_ref()),
+                    policy
+                        .ephemeral
+                        .iter()
+                        .any(|listed| Some(listed) == path.as_ref()),
                     "{id}"
                 ),
             }
@@ -461,16 +517,31 @@ mod tests {
     fn the_samples_of_agents_that_ship_are_right() {
         type Parts = std::collections::BTreeMap<String, Box<serde_json::value::RawValue>>;
         for (id, text) in [
-            ("claude", include_str!("../../../../../etc/agents/claude.json")),
-            ("codex", include_str!("../../../../../etc/agents/codex.json")),
-            ("gemini", include_str!("../../../../../etc/agents/gemini.json")),
-            ("opencode", include_str!("../../../../../etc/agents/opencode.json")),
+            (
+                "claude",
+                include_str!("../../../../../etc/agents/claude.json"),
+            ),
+            (
+                "codex",
+                include_str!("../../../../../etc/agents/codex.json"),
+            ),
+            (
+                "gemini",
+                include_str!("../../../../../etc/agents/gemini.json"),
+            ),
+            (
+                "opencode",
+                include_str!("../../../../../etc/agents/opencode.json"),
+            ),
         ] {
             let parts: Parts = serde_json::from_str(text).unwrap();
             let registry = Registry::parse(parts["registry"].get().as_bytes(), id).unwrap();
             let policy = Policy::parse(parts["policy"].get().as_bytes(), id).unwrap();
             let agent = &registry.agents[id];
-            assert!(agent.disabled, "{id}: nothing in a sample may run by itself");
+            assert!(
+                agent.disabled,
+                "{id}: nothing in a sample may run by itself"
+            );
             assert_eq!(
                 (
                     agent.command.program.to_str(),
@@ -480,9 +551,15 @@ mod tests {
                 "{id}: its model is behind the forwarder"
             );
             let jail = agent.command.jail.as_ref().unwrap();
-            assert!(policy.lists_server(id) && policy.users.contains_key(id), "{id}");
             assert!(
-                policy.ephemeral.iter().any(|root| Some(root) == jail.path.as_ref()),
+                policy.lists_server(id) && policy.users.contains_key(id),
+                "{id}"
+            );
+            assert!(
+                policy
+                    .ephemeral
+                    .iter()
+                    .any(|root| Some(root) == jail.path.as_ref()),
                 "{id}"
             );
             assert!(agent.loopback && policy.network.loopback, "{id}");

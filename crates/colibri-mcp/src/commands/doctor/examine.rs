@@ -2,8 +2,8 @@
 
 use super::accounts::{daemon_group, daemon_user, people};
 use super::entries::{
-    agent_models, agent_roots, each_root, helper_check, large_pages, persistent_jails, policy, registry,
-    resource_accounting, root_is_complete, secrets, unbounded_mounts,
+    agent_models, agent_roots, each_root, helper_check, large_pages, persistent_jails, policy,
+    registry, resource_accounting, root_is_complete, secrets, unbounded_mounts,
 };
 use super::fact::{CheckedFact, DoctorCheck, ExaminedHost, Sight, found};
 use super::linux_abi::{linux_kernel, linux_roots};
@@ -22,7 +22,11 @@ const NO_JAILS: &str = "nothing, unless this machine is to run the helper's deve
 
 /// The remedy, on FreeBSD and elsewhere.
 const fn on_freebsd(there: &'static str, elsewhere: &'static str) -> &'static str {
-    if cfg!(target_os = "freebsd") { there } else { elsewhere }
+    if cfg!(target_os = "freebsd") {
+        there
+    } else {
+        elsewhere
+    }
 }
 
 const TABLE: &[DoctorCheck] = &[
@@ -202,7 +206,11 @@ const TABLE: &[DoctorCheck] = &[
     DoctorCheck {
         name: "commands start in the roots of their jails",
         sight: Sight::Root,
-        check: |host| each_root(host, |command, root| roots::can_start(root, &command.program)),
+        check: |host| {
+            each_root(host, |command, root| {
+                roots::can_start(root, &command.program)
+            })
+        },
         remedy: on_freebsd(
             "install what is missing into the root: pkg --rootdir ROOT install NAME, or make-root.sh",
             NO_JAILS,
@@ -282,7 +290,11 @@ const TABLE: &[DoctorCheck] = &[
 
 /// Checks every fact of the service, or of a user's own daemon, in the order of the table.
 pub(super) fn examine(host: &ExaminedHost) -> Vec<CheckedFact> {
-    let table = if host.private.is_some() { own::TABLE } else { TABLE };
+    let table = if host.private.is_some() {
+        own::TABLE
+    } else {
+        TABLE
+    };
     table.iter().map(|fact| found(fact, host)).collect()
 }
 
@@ -308,7 +320,8 @@ mod tests {
 
     #[test]
     fn advice_for_a_service_is_given_where_there_is_one() {
-        let advice = |fact: &&DoctorCheck| !matches!(fact.sight, Sight::FreeBsd | Sight::FreeBsdRoot);
+        let advice =
+            |fact: &&DoctorCheck| !matches!(fact.sight, Sight::FreeBsd | Sight::FreeBsdRoot);
         for fact in TABLE.iter().filter(advice) {
             for word in ["pw group", "service ", "loader.conf", "chown"] {
                 assert!(

@@ -57,7 +57,9 @@ impl ExaminedHost {
     /// The daemon's state directory, where it is known.
     pub(super) fn state_dir(&self) -> Result<&Path, Amiss> {
         let why = "the daemon that was named does not say where its state is: --state-dir names it";
-        self.state_dir.as_deref().ok_or_else(|| Amiss::Skipped(why.to_owned()))
+        self.state_dir
+            .as_deref()
+            .ok_or_else(|| Amiss::Skipped(why.to_owned()))
     }
 
     /// The paths of a user's own daemon.
@@ -185,7 +187,10 @@ mod tests {
             (bad.outcome, bad.seen.as_str(), bad.remedy),
             ("bad", "clouds", Some("wait"))
         );
-        let good = found(&fact(Sight::Everywhere, |_| Ok("it is".into())), &host(false));
+        let good = found(
+            &fact(Sight::Everywhere, |_| Ok("it is".into())),
+            &host(false),
+        );
         assert_eq!((good.outcome, good.remedy), ("good", None));
     }
 
@@ -193,7 +198,10 @@ mod tests {
     fn what_cannot_be_seen_is_not_checked() {
         let never = |_: &ExaminedHost| -> CheckOutcome { panic!("checked") };
         let root = found(&fact(Sight::Root, never), &host(false));
-        assert!(root.outcome == "skipped" && root.seen.contains("--root"), "{root:?}");
+        assert!(
+            root.outcome == "skipped" && root.seen.contains("--root"),
+            "{root:?}"
+        );
         if !cfg!(target_os = "freebsd") {
             for sight in [Sight::FreeBsd, Sight::FreeBsdRoot] {
                 assert_eq!(found(&fact(sight, never), &host(true)).seen, "FreeBSD only");

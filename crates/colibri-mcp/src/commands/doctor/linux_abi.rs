@@ -32,10 +32,15 @@ pub(super) fn linux_kernel(host: &ExaminedHost) -> CheckOutcome {
     let missing: Vec<_> = MODULES
         .iter()
         .copied()
-        .filter(|name| !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0)))
+        .filter(|name| {
+            !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0))
+        })
         .collect();
     if !missing.is_empty() {
-        return Err(Amiss::Bad(format!("not loaded, for {seen}: {}", missing.join(", "))));
+        return Err(Amiss::Bad(format!(
+            "not loaded, for {seen}: {}",
+            missing.join(", ")
+        )));
     }
     if kernel("kern.elf64.fallback_brand").as_deref() == Some("-1") {
         let what = "kern.elf64.fallback_brand is -1: programs that do not say what they were made for do not start";
@@ -89,7 +94,12 @@ mod tests {
         let make = |name: &str| std::fs::create_dir_all(root.join(name)).unwrap();
         make("dev");
         make("proc");
-        assert!(loader(root).unwrap_err().to_string().ends_with("/sys is no directory"));
+        assert!(
+            loader(root)
+                .unwrap_err()
+                .to_string()
+                .ends_with("/sys is no directory")
+        );
         make("sys");
         assert!(loader(root).unwrap().starts_with("no loader"));
         make("usr/lib");
@@ -107,6 +117,9 @@ mod tests {
         make("compat/linux/sys");
         make("compat/linux/lib64");
         std::fs::write(root.join("compat/linux/lib64/ld-linux-x86-64.so.2"), "").unwrap();
-        assert_eq!(loader(root).unwrap(), "/compat/linux/lib64/ld-linux-x86-64.so.2");
+        assert_eq!(
+            loader(root).unwrap(),
+            "/compat/linux/lib64/ld-linux-x86-64.so.2"
+        );
     }
 }

@@ -43,7 +43,9 @@ pub(super) const SANDBOX: DoctorCheck = DoctorCheck {
 pub(super) fn modules() -> anyhow::Result<String> {
     let missing: Vec<_> = ["nullfs", "tmpfs"]
         .into_iter()
-        .filter(|name| !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0)))
+        .filter(|name| {
+            !run("/sbin/kldstat", &["-q", "-m", name]).is_ok_and(|ran| ran.status == Some(0))
+        })
         .collect();
     let level: i32 = kernel("kern.securelevel")
         .and_then(|level| level.parse().ok())
@@ -64,7 +66,11 @@ pub(super) fn modules() -> anyhow::Result<String> {
 }
 
 pub(super) fn can_make_jails() -> CheckOutcome {
-    let number = |name: &str| kernel(name).and_then(|value| value.parse::<i64>().ok()).unwrap_or(0);
+    let number = |name: &str| {
+        kernel(name)
+            .and_then(|value| value.parse::<i64>().ok())
+            .unwrap_or(0)
+    };
     if number("security.jail.jailed") == 0 {
         return Ok("this is no jail itself".to_owned());
     }
@@ -108,7 +114,9 @@ pub(super) fn leftovers() -> anyhow::Result<String> {
     let staged = staged
         .iter()
         .filter_map(|point| point.strip_prefix(STATE_DIR).ok()?.iter().next()?.to_str());
-    let names = jails.lines().filter_map(|name| name.strip_prefix("colibri-"));
+    let names = jails
+        .lines()
+        .filter_map(|name| name.strip_prefix("colibri-"));
     let mut left: Vec<_> = staged
         .chain(names)
         .filter(|session| !alive.contains(&format!("run --session {session} ")))

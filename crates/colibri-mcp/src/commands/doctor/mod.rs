@@ -37,12 +37,20 @@ pub(crate) struct DoctorArguments {
     #[arg(long, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
     /// The way to root to check: helper (setuid), mdo or sudo
-    #[arg(long, value_name = "MODE", env = "COLIBRI_JAIL_PRIV_MODE", default_value = "helper")]
+    #[arg(
+        long,
+        value_name = "MODE",
+        env = "COLIBRI_JAIL_PRIV_MODE",
+        default_value = "helper"
+    )]
     priv_mode: PrivMode,
 }
 
 /// Runs the command. The exit status is 1 if a fact does not hold.
-pub(crate) fn run(arguments: &DoctorArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &DoctorArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     if arguments.root && !nix::unistd::geteuid().is_root() {
         return Err(CommandError::NotRoot);
     }
@@ -54,7 +62,8 @@ pub(crate) fn run(arguments: &DoctorArguments, context: &CommandContext) -> Resu
     );
     let found = examine(&host);
     let text = if context.json {
-        serde_json::to_string_pretty(&found).map_err(|error| CommandError::Machine(error.to_string()))?
+        serde_json::to_string_pretty(&found)
+            .map_err(|error| CommandError::Machine(error.to_string()))?
     } else {
         show(&found)
     };
@@ -90,7 +99,11 @@ fn show(found: &[CheckedFact]) -> String {
     let mut text = table.text();
     for found in found {
         if let Some(remedy) = found.remedy {
-            text.push_str(&format!("\n\n{}: {}\n  do: {remedy}", word(found.outcome), found.fact));
+            text.push_str(&format!(
+                "\n\n{}: {}\n  do: {remedy}",
+                word(found.outcome),
+                found.fact
+            ));
         }
     }
     text
@@ -121,6 +134,9 @@ mod tests {
             text.contains("does not hold: the moon is up\n  do: wait for the wind"),
             "{text}"
         );
-        assert!(!text.contains('\x1b') && text.contains("the sea is wet"), "{text}");
+        assert!(
+            !text.contains('\x1b') && text.contains("the sea is wet"),
+            "{text}"
+        );
     }
 }

@@ -92,24 +92,44 @@ fn registry(host: &ExaminedHost) -> CheckOutcome {
 type EnabledEntry<'a> = (Option<&'a StdioCommand>, &'a str, &'a str);
 
 /// Says for which enabled servers and agents something is wrong.
-fn each(host: &ExaminedHost, wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<String>) -> CheckOutcome {
+fn each(
+    host: &ExaminedHost,
+    wrong: impl Fn(&str, EnabledEntry<'_>) -> Option<String>,
+) -> CheckOutcome {
     let registry = match read_registry(host) {
         Ok(registry) => registry,
         // It has a fact of its own.
-        Err(_) => return Err(Amiss::Skipped("there is no registry that can be read".to_owned())),
+        Err(_) => {
+            return Err(Amiss::Skipped(
+                "there is no registry that can be read".to_owned(),
+            ));
+        }
     };
     let servers = registry.servers.iter().filter(|(_, entry)| !entry.disabled);
     let servers = servers.map(|(id, entry)| {
         let command = entry.command.as_deref();
-        (id, (command, entry.digest.as_str(), entry.entry_id.as_str()))
+        (
+            id,
+            (command, entry.digest.as_str(), entry.entry_id.as_str()),
+        )
     });
     let agents = registry.agents.iter().filter(|(_, entry)| !entry.disabled);
-    let agents = agents.map(|(id, entry)| (id, (Some(&*entry.command), entry.digest.as_str(), id.as_str())));
-    let counts = [(servers.clone().count(), "server"), (agents.clone().count(), "agent")];
+    let agents = agents.map(|(id, entry)| {
+        (
+            id,
+            (Some(&*entry.command), entry.digest.as_str(), id.as_str()),
+        )
+    });
+    let counts = [
+        (servers.clone().count(), "server"),
+        (agents.clone().count(), "agent"),
+    ];
     let counts = counts
         .into_iter()
         .filter(|(count, noun)| *count > 0 || *noun == "server");
-    let counts: Vec<String> = counts.map(|(count, noun)| counted(count as u64, noun)).collect();
+    let counts: Vec<String> = counts
+        .map(|(count, noun)| counted(count as u64, noun))
+        .collect();
     let wrong: Vec<_> = servers
         .chain(agents)
         .filter_map(|(id, entry)| Some(format!("{id}: {}", wrong(id, entry)?)))
@@ -144,7 +164,11 @@ fn agreed(host: &ExaminedHost) -> CheckOutcome {
         Err(error) => return Err(Amiss::Bad(format!("{}: {error}", path.display()))),
     };
     each(host, |id, (_, digest, _)| match consent.servers.get(id) {
-        Some(agreed) if agreed == digest || consent.next.get(id).is_some_and(|next| next == digest) => None,
+        Some(agreed)
+            if agreed == digest || consent.next.get(id).is_some_and(|next| next == digest) =>
+        {
+            None
+        }
         Some(_) => Some("it was changed since".to_owned()),
         None => Some("you have not yet".to_owned()),
     })
@@ -188,7 +212,10 @@ mod tests {
         let of = |name: &str| {
             let found = examine(&host);
             assert_eq!(found.len(), TABLE.len(), "facts of the service");
-            let found = found.into_iter().find(|found| found.fact.contains(name)).unwrap();
+            let found = found
+                .into_iter()
+                .find(|found| found.fact.contains(name))
+                .unwrap();
             (found.outcome, found.seen)
         };
         assert_eq!(of("the registry").0, "note");
@@ -204,7 +231,10 @@ mod tests {
             outcome == "bad" && seen.contains("gone: /nonexistent/server") && !seen.contains("off"),
             "{seen}"
         );
-        assert_eq!(of("you agreed"), ("bad", "gone: you have not yet".to_owned()));
+        assert_eq!(
+            of("you agreed"),
+            ("bad", "gone: you have not yet".to_owned())
+        );
         let digest = &read_registry(&host).unwrap().servers["gone"].digest;
         let consent = |digest: &str| {
             fs::write(
@@ -213,13 +243,17 @@ mod tests {
             )
         };
         consent("00").unwrap();
-        assert_eq!(of("you agreed"), ("bad", "gone: it was changed since".to_owned()));
+        assert_eq!(
+            of("you agreed"),
+            ("bad", "gone: it was changed since".to_owned())
+        );
         consent(digest).unwrap();
         assert_eq!(of("you agreed").0, "good");
         assert_eq!(of("the daemon answers").0, "good");
         fs::write(&host.socket, "").unwrap();
         assert_eq!(of("the daemon answers").0, "bad");
-        let allow = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        let allow =
+            |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         allow(home.path(), 0o700);
         let (outcome, seen) = of("the state directory");
         assert_ne!(outcome, "bad", "{seen}");

@@ -18,11 +18,17 @@ pub(super) struct RequiredOwnership {
 
 /// Checks owner, group and mode of one file.
 pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> anyhow::Result<String> {
-    let facts = path.symlink_metadata().with_context(|| path.display().to_string())?;
+    let facts = path
+        .symlink_metadata()
+        .with_context(|| path.display().to_string())?;
     let mode = facts.mode() & 0o7777;
     let mut wrong = Vec::new();
     if facts.uid() != wanted.uid {
-        wrong.push(format!("its owner is uid {}, not {}", facts.uid(), wanted.uid));
+        wrong.push(format!(
+            "its owner is uid {}, not {}",
+            facts.uid(),
+            wanted.uid
+        ));
     }
     if let Some(name) = wanted.group {
         match nix::unistd::Group::from_name(name) {
@@ -51,15 +57,23 @@ pub(super) fn is_roots_alone(path: &Path) -> anyhow::Result<()> {
     let mut ancestors: Vec<_> = path.ancestors().collect();
     ancestors.reverse();
     for place in ancestors {
-        let facts = place.symlink_metadata().map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => anyhow!("{}: cannot be seen by this user", place.display()),
-            _ => anyhow!("{}: {error}", place.display()),
-        })?;
+        let facts = place
+            .symlink_metadata()
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    anyhow!("{}: cannot be seen by this user", place.display())
+                }
+                _ => anyhow!("{}: {error}", place.display()),
+            })?;
         if facts.is_symlink() {
             bail!("{} is a symbolic link", place.display());
         }
         if facts.uid() != 0 {
-            bail!("{} belongs to uid {}, not to root", place.display(), facts.uid());
+            bail!(
+                "{} belongs to uid {}, not to root",
+                place.display(),
+                facts.uid()
+            );
         }
         if facts.mode() & 0o022 != 0 {
             bail!(
@@ -84,7 +98,11 @@ mod tests {
         std::fs::write(&file, "").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
         let uid = nix::unistd::getuid().as_raw();
-        let wanted = |uid, mode| RequiredOwnership { uid, group: None, mode };
+        let wanted = |uid, mode| RequiredOwnership {
+            uid,
+            group: None,
+            mode,
+        };
         assert!(is_as(&file, &wanted(uid, 0o640)).is_ok());
         assert!(
             is_as(&file, &wanted(uid, 0o600))
@@ -102,7 +120,12 @@ mod tests {
             group: Some("no-such-group"),
             ..wanted(uid, 0o640)
         };
-        assert!(is_as(&file, &group).unwrap_err().to_string().contains("no-such-group"));
+        assert!(
+            is_as(&file, &group)
+                .unwrap_err()
+                .to_string()
+                .contains("no-such-group")
+        );
         assert!(
             is_as(Path::new("/nonexistent/x"), &wanted(0, 0))
                 .unwrap_err()

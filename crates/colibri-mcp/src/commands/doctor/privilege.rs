@@ -34,23 +34,37 @@ fn wanted_helper(mode: u32) -> RequiredOwnership {
 pub(super) fn helper_mount(host: &ExaminedHost) -> CheckOutcome {
     let flags = match statvfs(&host.helper) {
         Ok(facts) => facts.flags(),
-        Err(error) => return Err(Amiss::Skipped(format!("{}: {error}", host.helper.display()))),
+        Err(error) => {
+            return Err(Amiss::Skipped(format!(
+                "{}: {error}",
+                host.helper.display()
+            )));
+        }
     };
     match (flags.contains(FsFlags::ST_NOSUID), host.priv_mode) {
         (false, _) => Ok("not mounted nosuid".to_owned()),
         (true, PrivMode::Helper) => Err(Amiss::Bad(
             "mounted nosuid: the set-user-ID bit does nothing".to_owned(),
         )),
-        (true, mode) => Ok(format!("mounted nosuid, which priv mode {mode} does not mind")),
+        (true, mode) => Ok(format!(
+            "mounted nosuid, which priv mode {mode} does not mind"
+        )),
     }
 }
 
 pub(super) fn contract(host: &ExaminedHost) -> anyhow::Result<String> {
     let ran = run(&host.helper.to_string_lossy(), &["--version"])?;
-    let number = ran.out.rsplit(' ').next().and_then(|word| word.parse::<u32>().ok());
+    let number = ran
+        .out
+        .rsplit(' ')
+        .next()
+        .and_then(|word| word.parse::<u32>().ok());
     match number {
         Some(CONTRACT) => Ok(ran.out),
-        _ => Err(anyhow!("the helper says {:?}; contract {CONTRACT} is wanted", ran.out)),
+        _ => Err(anyhow!(
+            "the helper says {:?}; contract {CONTRACT} is wanted",
+            ran.out
+        )),
     }
 }
 
@@ -72,7 +86,8 @@ pub(super) fn reaches_root(host: &ExaminedHost) -> CheckOutcome {
         Ok(ran) if matches!(ran.status, Some(0 | 77 | 78)) => Ok(command),
         Ok(ran) => Err(Amiss::Bad(format!(
             "{command} ended with {}: {}",
-            ran.status.map_or("a signal".to_owned(), |status| status.to_string()),
+            ran.status
+                .map_or("a signal".to_owned(), |status| status.to_string()),
             ran.err.lines().next().unwrap_or("no message")
         ))),
         Err(wrong) => Err(wrong.into()),
@@ -98,7 +113,8 @@ pub(super) fn mdo_rule(host: &ExaminedHost) -> CheckOutcome {
         (Some("0"), _) => Err(Amiss::Bad("security.mac.do.enabled is 0".to_owned())),
         (_, rules) => {
             let rules = rules.unwrap_or_default();
-            let major = parse_release(&kernel("kern.osrelease").unwrap_or_default()).map_or(15, |release| release.0);
+            let major = parse_release(&kernel("kern.osrelease").unwrap_or_default())
+                .map_or(15, |release| release.0);
             let wanted = wanted_rule(uid, gid, major);
             match find_rule(&rules, uid, major) {
                 Some(rule) if major >= 15 && !names_group(rule) => Err(Amiss::Note(format!(
@@ -140,10 +156,12 @@ fn find_rule(rules: &str, uid: u32, major: u32) -> Option<&str> {
 /// True if a rule in the grammar of FreeBSD 15 says which groups its target may have.
 fn names_group(rule: &str) -> bool {
     let targets = rule.split_once('>').map_or("", |(_, to)| to);
-    targets
-        .split(',')
-        .map(str::trim)
-        .any(|target| target == "any" || target.trim_start_matches(['+', '-', '!']).starts_with("gid="))
+    targets.split(',').map(str::trim).any(|target| {
+        target == "any"
+            || target
+                .trim_start_matches(['+', '-', '!'])
+                .starts_with("gid=")
+    })
 }
 
 #[cfg(test)]
@@ -165,7 +183,11 @@ mod tests {
             ("uid=748>uid=0", 14, false),
             ("", 15, false),
         ] {
-            assert_eq!(find_rule(rules, 748, major).is_some(), granted, "{rules} on {major}");
+            assert_eq!(
+                find_rule(rules, 748, major).is_some(),
+                granted,
+                "{rules} on {major}"
+            );
         }
     }
 
@@ -181,7 +203,10 @@ mod tests {
     fn the_rules_that_ship_are_those_that_are_wanted() {
         let rules = shipped_rule(include_str!("../../../../../etc/mdo-15.conf"));
         assert_eq!(rules, wanted_rule(748, 749, 15));
-        assert!(find_rule(&rules, 748, 15).is_some_and(names_group), "{rules}");
+        assert!(
+            find_rule(&rules, 748, 15).is_some_and(names_group),
+            "{rules}"
+        );
         let rules = shipped_rule(include_str!("../../../../../etc/mdo-14.conf"));
         assert_eq!(rules, wanted_rule(748, 749, 14));
         assert!(find_rule(&rules, 748, 14).is_some(), "{rules}");

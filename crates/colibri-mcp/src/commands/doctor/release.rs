@@ -43,7 +43,10 @@ const ADVISORIES: &[Advisory] = &[
         "FreeBSD-SA-26:59.mac_do (rules without a target group)",
         &[((15, 1), 3), ((15, 0), 13)],
     ),
-    advisory("FreeBSD-SA-26:62.tty", &[((15, 1), 3), ((15, 0), 13), ((14, 4), 9)]),
+    advisory(
+        "FreeBSD-SA-26:62.tty",
+        &[((15, 1), 3), ((15, 0), 13), ((14, 4), 9)],
+    ),
     advisory(
         "FreeBSD-SA-26:63.posixshm (a local user becomes root)",
         &[((15, 1), 3), ((15, 0), 13), ((14, 4), 9)],
@@ -66,7 +69,9 @@ const OLDEST: (u32, u32) = (14, 0);
 /// Compares the release of the running kernel with the advisories on a day, which is given in days since 1970.
 pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
     let Some((major, minor, patch)) = parse_release(release) else {
-        return Err(Amiss::Note(format!("release {release:?} is not understood")));
+        return Err(Amiss::Note(format!(
+            "release {release:?} is not understood"
+        )));
     };
     if (major, minor) < OLDEST {
         return Err(Amiss::Bad(format!(
@@ -96,7 +101,9 @@ pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
         "{release}; this version knows advisories up to {date} alone: for later ones ask freebsd-version -ku and pkg audit"
     );
     match today.saturating_sub(day) {
-        age if age > MAX_LIST_AGE => Err(Amiss::Note(format!("{known}; its list is {age} days old"))),
+        age if age > MAX_LIST_AGE => {
+            Err(Amiss::Note(format!("{known}; its list is {age} days old")))
+        }
         _ => Ok(known),
     }
 }
@@ -104,10 +111,18 @@ pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
 /// The patch level that closes an advisory for a release that is open to it. A release that is not named, and is older than
 /// one of its branch that is, got no correction at all.
 fn needed(advisory: &Advisory, release: Release, patch: Option<u32>) -> Option<(Release, u32)> {
-    let of_branch = advisory.corrected.iter().filter(|((major, _), _)| *major == release.0);
+    let of_branch = advisory
+        .corrected
+        .iter()
+        .filter(|((major, _), _)| *major == release.0);
     match of_branch.clone().find(|(named, _)| *named == release) {
-        Some(exactly) => patch.is_some_and(|patch| patch < exactly.1).then_some(*exactly),
-        None => of_branch.filter(|(named, _)| *named > release).min().copied(),
+        Some(exactly) => patch
+            .is_some_and(|patch| patch < exactly.1)
+            .then_some(*exactly),
+        None => of_branch
+            .filter(|(named, _)| *named > release)
+            .min()
+            .copied(),
     }
 }
 
@@ -204,21 +219,42 @@ mod tests {
         assert!(!seen("15.1-RELEASE-p1").contains("38.jail"));
         // A branch has no patch level, so that nothing can be told.
         for branch in ["14.5-STABLE", "15.1-STABLE", "16.0-CURRENT"] {
-            assert!(seen(branch).starts_with("note: "), "{branch}: {}", seen(branch));
+            assert!(
+                seen(branch).starts_with("note: "),
+                "{branch}: {}",
+                seen(branch)
+            );
         }
-        assert!(matches!(advisories("13.5-RELEASE-p10", SOON), Err(Amiss::Bad(_))));
-        for odd in ["", "x", "15", "15.x-RELEASE", "15.1-RELEASE-q1", "6.1.0-13-amd64"] {
+        assert!(matches!(
+            advisories("13.5-RELEASE-p10", SOON),
+            Err(Amiss::Bad(_))
+        ));
+        for odd in [
+            "",
+            "x",
+            "15",
+            "15.x-RELEASE",
+            "15.1-RELEASE-q1",
+            "6.1.0-13-amd64",
+        ] {
             assert!(advisories(odd, SOON).is_err(), "{odd}");
         }
     }
 
     #[test]
     fn an_old_list_says_its_age() {
-        assert!(matches!(advisories("15.1-RELEASE-p4", SOON), Ok(seen) if seen.contains("29 September 2026")));
+        assert!(
+            matches!(advisories("15.1-RELEASE-p4", SOON), Ok(seen) if seen.contains("29 September 2026"))
+        );
         let Err(Amiss::Note(seen)) = advisories("15.1-RELEASE-p4", SOON + 1) else {
             panic!("a list that is 46 days old is old");
         };
-        for part in ["29 September 2026", "46 days", "freebsd-version -ku", "pkg audit"] {
+        for part in [
+            "29 September 2026",
+            "46 days",
+            "freebsd-version -ku",
+            "pkg audit",
+        ] {
             assert!(seen.contains(part), "{part}: {seen}");
         }
     }

@@ -38,7 +38,10 @@ pub(super) fn can_start(root: &Path, program: &Path) -> anyhow::Result<()> {
         };
         program = next;
     }
-    Err(anyhow!("{} is a script of a script of a script", program.display()))
+    Err(anyhow!(
+        "{} is a script of a script of a script",
+        program.display()
+    ))
 }
 
 /// Checks that nobody but `owner`, who is root, can make or rename a directory in `root`. The jail's root is a view
@@ -51,7 +54,10 @@ pub(super) fn is_owners_alone(root: &Path, owner: u32) -> anyhow::Result<()> {
         let failed = |error: std::io::Error| anyhow!("{}: {error}", directory.display());
         let facts = directory.symlink_metadata().map_err(failed)?;
         if facts.uid() != owner || facts.mode() & 0o022 != 0 {
-            bail!("others than uid {owner} can write to {}", directory.display());
+            bail!(
+                "others than uid {owner} can write to {}",
+                directory.display()
+            );
         }
         for entry in directory.read_dir().map_err(failed)? {
             let entry = entry.map_err(failed)?;
@@ -65,7 +71,10 @@ pub(super) fn is_owners_alone(root: &Path, owner: u32) -> anyhow::Result<()> {
 
 /// The program that runs a script: after `#!`, or, behind env(1), the word that it looks up, where that is a path.
 fn interpreter(content: &[u8]) -> Option<PathBuf> {
-    let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = content
+        .strip_prefix(b"#!")?
+        .split(|byte| *byte == b'\n')
+        .next()?;
     let words: Vec<_> = line
         .split(u8::is_ascii_whitespace)
         .filter(|word| !word.is_empty())
@@ -98,13 +107,24 @@ pub(super) fn inside(root: &Path, path: &Path) -> anyhow::Result<PathBuf> {
             _ => continue,
         }
         let place = root.join(&at);
-        let Ok(target) = place.read_link() else { continue };
+        let Ok(target) = place.read_link() else {
+            continue;
+        };
         links += 1;
         if links > MAX_LINKS {
-            bail!("{} in {}: too many symbolic links", path.display(), root.display());
+            bail!(
+                "{} in {}: too many symbolic links",
+                path.display(),
+                root.display()
+            );
         }
         at.pop();
-        left.extend(target.components().rev().map(|part| part.as_os_str().to_owned()));
+        left.extend(
+            target
+                .components()
+                .rev()
+                .map(|part| part.as_os_str().to_owned()),
+        );
     }
     Ok(root.join(at))
 }
@@ -136,7 +156,8 @@ mod tests {
         std::fs::create_dir_all(root.join("var/tmp")).unwrap();
         std::fs::create_dir(root.join("tmp")).unwrap();
         let mode = |name: &str, mode| {
-            std::fs::set_permissions(root.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+            std::fs::set_permissions(root.join(name), std::fs::Permissions::from_mode(mode))
+                .unwrap();
         };
         mode("tmp", 0o1777);
         mode("var", 0o755);
@@ -166,11 +187,26 @@ mod tests {
         let start = |name: &str| can_start(root, &Path::new("/bin").join(name));
         assert!(start("none").unwrap_err().to_string().contains("/bin/none"));
         put("plain", b"x", 0o644);
-        assert!(start("plain").unwrap_err().to_string().contains("no executable"));
+        assert!(
+            start("plain")
+                .unwrap_err()
+                .to_string()
+                .contains("no executable")
+        );
         put("script", b"#! /bin/shell -e\n", 0o755);
-        assert!(start("script").unwrap_err().to_string().contains("/bin/shell"));
+        assert!(
+            start("script")
+                .unwrap_err()
+                .to_string()
+                .contains("/bin/shell")
+        );
         put("self", b"#!/bin/self\n", 0o755);
-        assert!(start("self").unwrap_err().to_string().contains("script of a script"));
+        assert!(
+            start("self")
+                .unwrap_err()
+                .to_string()
+                .contains("script of a script")
+        );
         put("shell", b"\x7fELF", 0o755);
         start("script").unwrap();
         // On this machine itself it can start, by definition.

@@ -75,7 +75,10 @@ pub(super) fn state_directory(host: &ExaminedHost) -> CheckOutcome {
 
 fn room(host: &ExaminedHost) -> CheckOutcome {
     let state_dir = host.state_dir()?;
-    let mut seen = Err(Amiss::Skipped(format!("{} cannot be looked at", state_dir.display())));
+    let mut seen = Err(Amiss::Skipped(format!(
+        "{} cannot be looked at",
+        state_dir.display()
+    )));
     // The trail may have a file system of its own.
     for place in [state_dir.to_owned(), directory(state_dir)] {
         if let Ok(space) = Reserve::of(&place).space() {
@@ -87,13 +90,18 @@ fn room(host: &ExaminedHost) -> CheckOutcome {
 
 fn room_at(place: &Path, space: &Space) -> CheckOutcome {
     let (free, reserved) = (bytes(space.free), bytes(space.reserved));
-    let text = format!("{}: {free} free, {reserved} reserved for the trail", place.display());
+    let text = format!(
+        "{}: {free} free, {reserved} reserved for the trail",
+        place.display()
+    );
     if space.free < space.kept_from(Use::Stored) {
         Err(Amiss::Bad(format!(
             "{text}: results, new tasks and agents' events are not stored, and once nothing is free every call is refused"
         )))
     } else if space.free < space.kept_from(Use::Cached) {
-        Err(Amiss::Note(format!("{text}: results over their limit are not stored")))
+        Err(Amiss::Note(format!(
+            "{text}: results over their limit are not stored"
+        )))
     } else {
         Ok(text)
     }
@@ -112,7 +120,9 @@ mod tests {
         assert!(matches!(at(2 * reserved - 1), Err(Amiss::Note(seen)) if seen.contains("results")));
         assert!(matches!(at(reserved), Err(Amiss::Note(_))));
         for free in [reserved - 1, 0] {
-            assert!(matches!(at(free), Err(Amiss::Bad(seen)) if seen.contains("every call is refused")));
+            assert!(
+                matches!(at(free), Err(Amiss::Bad(seen)) if seen.contains("every call is refused"))
+            );
         }
     }
 }

@@ -58,8 +58,12 @@ pub(super) fn mount_points() -> anyhow::Result<Vec<PathBuf>> {
 
 /// The second field of each line, as fstab(5) writes it: blanks as octal escapes.
 fn second_words(table: &str) -> Vec<PathBuf> {
-    let words = table.lines().filter_map(|line| line.split_whitespace().nth(1));
-    words.map(|word| PathBuf::from(word.replace("\\040", " "))).collect()
+    let words = table
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(1));
+    words
+        .map(|word| PathBuf::from(word.replace("\\040", " ")))
+        .collect()
 }
 
 /// True if a path lies on a tmpfs, which the next boot empties.
@@ -78,7 +82,10 @@ mod tests {
     #[test]
     fn mount_tables_are_read() {
         let table = "/dev/ada0p2\t\t/\t\tufs\trw\t1 1\ntmpfs /a\\040b tmpfs rw 0 0\n";
-        assert_eq!(second_words(table), [PathBuf::from("/"), PathBuf::from("/a b")]);
+        assert_eq!(
+            second_words(table),
+            [PathBuf::from("/"), PathBuf::from("/a b")]
+        );
         assert!(mount_points().unwrap().contains(&PathBuf::from("/")));
     }
 
@@ -89,7 +96,12 @@ mod tests {
             (ran.status, ran.out.as_str()),
             (Some(0), "PATH=/sbin:/bin:/usr/sbin:/usr/bin")
         );
-        assert_eq!(run("/bin/sh", &["-c", "echo no >&2; exit 3"]).unwrap().status, Some(3));
+        assert_eq!(
+            run("/bin/sh", &["-c", "echo no >&2; exit 3"])
+                .unwrap()
+                .status,
+            Some(3)
+        );
         assert!(run("/nonexistent/program", &[]).is_err());
     }
 

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use colibri_api::{
-    AgentEvent, AgentEventsRequest, AgentsResponse, OneAgent, Overview, OverviewRequest, Servers, SpawnAgentRequest,
-    StopAgentRequest,
+    AgentEvent, AgentEventsRequest, AgentsResponse, OneAgent, Overview, OverviewRequest, Servers,
+    SpawnAgentRequest, StopAgentRequest,
 };
 use colibri_protocol::Code;
 use serde_json::json;
@@ -49,7 +49,10 @@ impl GlasspaneFeed {
         let mut connection = DaemonConnection::open(&self.place, self.read_only)?;
         loop {
             let seen = look(&mut connection, self.detail.as_deref())?;
-            if news.send(News::Heard(FeedEvent::Seen(Box::new(seen)))).is_err() {
+            if news
+                .send(News::Heard(FeedEvent::Seen(Box::new(seen))))
+                .is_err()
+            {
                 return Ok(());
             }
             let said = match self.orders.recv_timeout(self.every) {
@@ -70,7 +73,10 @@ impl GlasspaneFeed {
 }
 
 /// Looks at everything once, and at the events of one instance.
-pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> Result<GlasspaneState, CommandError> {
+pub(super) fn look(
+    connection: &mut DaemonConnection,
+    detail: Option<&str>,
+) -> Result<GlasspaneState, CommandError> {
     let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
     let (servers, _) = connection.ask::<Servers>("colibri/servers", &json!({}))?;
     let asked = OverviewRequest { tail: TAIL };
@@ -91,7 +97,9 @@ pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> R
         )),
         None => None,
     };
-    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     Ok(GlasspaneState {
         time: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         agents,
@@ -101,7 +109,11 @@ pub(super) fn look(connection: &mut DaemonConnection, detail: Option<&str>) -> R
     })
 }
 
-fn last_events(connection: &mut DaemonConnection, id: &str, count: u64) -> Result<Vec<AgentEvent>, CommandError> {
+fn last_events(
+    connection: &mut DaemonConnection,
+    id: &str,
+    count: u64,
+) -> Result<Vec<AgentEvent>, CommandError> {
     let asked = AgentEventsRequest {
         id: id.to_owned(),
         from: count.saturating_sub(EVENTS) + 1,
@@ -128,19 +140,29 @@ fn spawn(connection: &mut DaemonConnection, agent: String) -> Result<String, Com
         prompt: None,
     };
     let answer = connection.ask::<OneAgent>("colibri/spawn-agent", &asked);
-    said(answer.map(|(OneAgent { instance }, _)| format!("started {} {}", instance.agent, instance.id)))
+    said(
+        answer.map(|(OneAgent { instance }, _)| {
+            format!("started {} {}", instance.agent, instance.id)
+        }),
+    )
 }
 
 fn stop(connection: &mut DaemonConnection, id: String) -> Result<String, CommandError> {
     let answer = connection.ask::<OneAgent>("colibri/stop-agent", &StopAgentRequest { id });
-    said(answer.map(|(OneAgent { instance }, _)| format!("stopped {} {}", instance.agent, instance.id)))
+    said(
+        answer.map(|(OneAgent { instance }, _)| {
+            format!("stopped {} {}", instance.agent, instance.id)
+        }),
+    )
 }
 
 /// A refusal is said; what ends the connection is a failure.
 fn said(answer: Result<String, RequestError>) -> Result<String, CommandError> {
     match answer {
         Ok(said) => Ok(said),
-        Err(refused @ (RequestError::Refused { .. } | RequestError::Tool(_))) => Ok(format!("refused: {refused}")),
+        Err(refused @ (RequestError::Refused { .. } | RequestError::Tool(_))) => {
+            Ok(format!("refused: {refused}"))
+        }
         Err(error) => Err(error.into()),
     }
 }

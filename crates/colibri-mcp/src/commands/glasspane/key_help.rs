@@ -8,7 +8,10 @@ use super::super::screen::{BOLD, StyledLine};
 pub(super) fn help() -> Vec<StyledLine> {
     let keys = [
         ("j k, up down", "the agent below, above"),
-        ("Tab, Shift-Tab", "the next agent, the one before, in a circle"),
+        (
+            "Tab, Shift-Tab",
+            "the next agent, the one before, in a circle",
+        ),
         (
             "n N",
             "the next, the one before, that needs attention: failed, waiting for a person, stalled",

@@ -48,7 +48,10 @@ pub(crate) struct GlasspaneArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &GlasspaneArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &GlasspaneArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     if let Some(file) = &arguments.html.html {
         return html::run(&arguments.html, file, context);
     }
@@ -98,7 +101,9 @@ fn servers_once(context: &CommandContext) -> Result<(), CommandError> {
 /// The explanation for a user who is no operator.
 fn explained(failure: CommandError) -> CommandError {
     match failure {
-        CommandError::Request(RequestError::Refused { code, message }) if code == Code::PolicyDenied.row().number => {
+        CommandError::Request(RequestError::Refused { code, message })
+            if code == Code::PolicyDenied.row().number =>
+        {
             CommandError::Request(RequestError::Refused {
                 code,
                 message: format!("{message}; `colibri-mcp status` is for everybody"),
@@ -205,8 +210,12 @@ impl Screen for GlasspaneScreen {
                     self.back();
                 }
             }
-            (Looking::Spawn, KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab) => self.view.spawn.step(1),
-            (Looking::Spawn, KeyCode::Up | KeyCode::Char('k') | KeyCode::BackTab) => self.view.spawn.step(-1),
+            (Looking::Spawn, KeyCode::Down | KeyCode::Char('j') | KeyCode::Tab) => {
+                self.view.spawn.step(1)
+            }
+            (Looking::Spawn, KeyCode::Up | KeyCode::Char('k') | KeyCode::BackTab) => {
+                self.view.spawn.step(-1)
+            }
             (Looking::Spawn, _) => {}
             (Looking::List, KeyCode::Char('t')) => {
                 self.shows_servers = true;
@@ -215,7 +224,11 @@ impl Screen for GlasspaneScreen {
             (_, KeyCode::Char('r')) => self.order(FeedOrder::Refresh),
             (Looking::List, KeyCode::Char('s')) => self.view.looking = Looking::Spawn,
             (_, KeyCode::Char('x')) => {
-                let runs = |id: &&str| self.model.instance(id).is_some_and(|one| one.ended_at.is_none());
+                let runs = |id: &&str| {
+                    self.model
+                        .instance(id)
+                        .is_some_and(|one| one.ended_at.is_none())
+                };
                 match self.view.chosen.id().filter(runs).map(str::to_owned) {
                     Some(id) => self.view.looking = Looking::Stop(id),
                     None => self.model.said = Some("choose an agent that runs: j, k".to_owned()),

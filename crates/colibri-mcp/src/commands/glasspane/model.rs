@@ -56,10 +56,20 @@ impl GlasspaneModel {
                 return;
             }
         };
-        let trail = seen.overview.as_mut().and_then(|overview| overview.trail.as_mut());
-        for mut row in trail.map(|trail| std::mem::take(&mut trail.agents)).unwrap_or_default() {
+        let trail = seen
+            .overview
+            .as_mut()
+            .and_then(|overview| overview.trail.as_mut());
+        for mut row in trail
+            .map(|trail| std::mem::take(&mut trail.agents))
+            .unwrap_or_default()
+        {
             let begun = || row.enter.and_then(|enter| self.records.get(&enter));
-            let named = || row.details.get("session").and_then(|session| session.as_str());
+            let named = || {
+                row.details
+                    .get("session")
+                    .and_then(|session| session.as_str())
+            };
             let session = row.session.as_deref().or_else(named);
             let session = session.or_else(|| begun().map(|(session, _)| session.as_str()));
             if let Some(session) = session.map(str::to_owned) {
@@ -83,24 +93,38 @@ impl GlasspaneModel {
 
     /// A user's name.
     pub(super) fn user(&self, uid: Option<u32>) -> &str {
-        uid.and_then(|uid| self.users.get(&uid)).map_or("-", String::as_str)
+        uid.and_then(|uid| self.users.get(&uid))
+            .map_or("-", String::as_str)
     }
 
     /// An instance.
     pub(super) fn instance(&self, id: &str) -> Option<&AgentInstance> {
-        self.now.agents.instances.iter().find(|instance| instance.id == id)
+        self.now
+            .agents
+            .instances
+            .iter()
+            .find(|instance| instance.id == id)
     }
 
     /// The records of this instance, or of all, in their order, each with its instance.
-    pub(super) fn records(&self, session: Option<&str>) -> impl DoubleEndedIterator<Item = (&str, &TrailRow)> {
+    pub(super) fn records(
+        &self,
+        session: Option<&str>,
+    ) -> impl DoubleEndedIterator<Item = (&str, &TrailRow)> {
         let records = self.records.values().map(|(of, row)| (of.as_str(), row));
         records.filter(move |(of, _)| session.is_none_or(|session| session == *of))
     }
 
     /// The servers that this instance called, or that any did, as far as the records tell.
     pub(super) fn servers(&self, session: Option<&str>) -> impl Iterator<Item = &ServerFacts> {
-        let called = move |id: &str| self.records(session).any(|(_, row)| row.server.as_deref() == Some(id));
-        self.now.servers.iter().filter(move |server| called(&server.id))
+        let called = move |id: &str| {
+            self.records(session)
+                .any(|(_, row)| row.server.as_deref() == Some(id))
+        };
+        self.now
+            .servers
+            .iter()
+            .filter(move |server| called(&server.id))
     }
 
     /// The last events of an instance, if it is looked at closely.
@@ -131,7 +155,9 @@ mod tests {
     fn row(n: u64, more: Value) -> Value {
         let mut row = json!({ "n": n, "kind": "enter", "timestamp": "", "uid": null, "server": null, "tool": null,
             "method": null, "result": null, "error_code": null, "event": null });
-        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        row.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         row
     }
 
@@ -151,7 +177,12 @@ mod tests {
             row(4, json!({ "kind": "exit", "enter": 1 })),
             row(5, json!({ "kind": "exit", "enter": 2 })),
         ])));
-        let of = |session| model.records(session).map(|(_, row)| row.n).collect::<Vec<_>>();
+        let of = |session| {
+            model
+                .records(session)
+                .map(|(_, row)| row.n)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(
             (of(Some("a")), of(Some("b")), of(None)),
             (vec![1, 4], vec![3], vec![1, 3, 4])
@@ -166,6 +197,9 @@ mod tests {
             model.update(seen(rows.collect()));
         }
         assert_eq!(model.records(None).count(), MAX_RECORDS);
-        assert_eq!(model.records(None).next_back().map(|(_, row)| row.n), Some(2999));
+        assert_eq!(
+            model.records(None).next_back().map(|(_, row)| row.n),
+            Some(2999)
+        );
     }
 }

@@ -38,7 +38,9 @@ fn seen(count: usize, operator: bool) -> GlasspaneState {
         let mut row = json!({ "n": n, "kind": "enter", "timestamp": "2026-11-23T01:02:03.000004Z", "uid": 0,
             "server": "git", "tool": "log\u{7}", "method": "tools/call", "result": null, "error_code": null,
             "event": null });
-        row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        row.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         row
     };
     let tail = [
@@ -72,7 +74,9 @@ fn seen(count: usize, operator: bool) -> GlasspaneState {
         overview: operator.then(|| serde_json::from_value(overview).unwrap()),
         events: Some((
             format!("{:016x}", 0),
-            (1..=7).map(|n| serde_json::from_value(event(n)).unwrap()).collect(),
+            (1..=7)
+                .map(|n| serde_json::from_value(event(n)).unwrap())
+                .collect(),
         )),
     }
 }
@@ -94,7 +98,9 @@ fn screen(pane: &mut GlasspaneScreen, width: u16, height: u16) -> String {
     let buffer = buffer_of(width, height, |area, buffer| pane.draw(area, buffer));
     let text = as_text(&buffer, buffer.area);
     assert!(
-        !text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
+        !text
+            .chars()
+            .any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
         "{text}"
     );
     text
@@ -158,7 +164,10 @@ fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
                 }
             }),
         );
-        assert!(!text.contains("secret"), "a call of nobody's agent:\n{text}");
+        assert!(
+            !text.contains("secret"),
+            "a call of nobody's agent:\n{text}"
+        );
         assert!(
             text.lines()
                 .last()
@@ -167,9 +176,21 @@ fn everything_has_its_place_at_80_by_24_and_at_120_by_40() {
             "{text}"
         );
         // The columns of numbers end where their names do.
-        let end = |row: &str, what: &str| row.find(what).map(|at| row[..at].chars().count() + what.len());
-        let row = |what: &str| text.lines().find(|row| row.contains(what)).unwrap().to_owned();
-        assert_eq!(end(&row("TOKENS"), "TOKENS"), end(&row(">  coder"), "120 k"), "{text}");
+        let end = |row: &str, what: &str| {
+            row.find(what)
+                .map(|at| row[..at].chars().count() + what.len())
+        };
+        let row = |what: &str| {
+            text.lines()
+                .find(|row| row.contains(what))
+                .unwrap()
+                .to_owned()
+        };
+        assert_eq!(
+            end(&row("TOKENS"), "TOKENS"),
+            end(&row(">  coder"), "120 k"),
+            "{text}"
+        );
     }
 }
 
@@ -188,20 +209,34 @@ fn nothing_and_a_great_many_and_no_room_are_no_trouble() {
     screen(&mut pane, 80, 24);
     press(&mut pane, "k");
     let text = screen(&mut pane, 80, 24);
-    has(&text, &[">! coder 00000000", "more lines: up/down; attention: coder"]);
+    has(
+        &text,
+        &[">! coder 00000000", "more lines: up/down; attention: coder"],
+    );
     let (mut pane, _orders) = self::pane(0);
-    has(&screen(&mut pane, 80, 24), &["none runs; 2 agents can be started: s"]);
+    has(
+        &screen(&mut pane, 80, 24),
+        &["none runs; 2 agents can be started: s"],
+    );
     pane.model.now.agents.agents.clear();
-    has(&screen(&mut pane, 80, 24), &["no agents: the registry has none"]);
+    has(
+        &screen(&mut pane, 80, 24),
+        &["no agents: the registry has none"],
+    );
 }
 
 #[test]
 fn a_lost_connection_is_told_first_and_what_was_known_stays() {
     let (mut pane, _orders) = pane(1);
-    pane.trouble(Some(format!("the daemon closed the connection{EVIL}; trying again")));
+    pane.trouble(Some(format!(
+        "the daemon closed the connection{EVIL}; trying again"
+    )));
     has(
         &screen(&mut pane, 80, 24),
-        &["NO NEWS: the daemon closed the connection\\u{1b}", "coder 00000000"],
+        &[
+            "NO NEWS: the daemon closed the connection\\u{1b}",
+            "coder 00000000",
+        ],
     );
     pane.trouble(None);
     assert!(!screen(&mut pane, 80, 24).contains("NO NEWS"));
@@ -213,7 +248,10 @@ fn who_is_no_operator_sees_agents_and_not_the_trail() {
     pane.model = GlasspaneModel::default();
     pane.update(FeedEvent::Seen(Box::new(seen(2, false))));
     let text = screen(&mut pane, 80, 24);
-    has(&text, &["these are yours; operators see all", "coder 00000000"]);
+    has(
+        &text,
+        &["these are yours; operators see all", "coder 00000000"],
+    );
     assert!(!text.contains("CALLS OF"), "{text}");
 }
 
@@ -222,7 +260,10 @@ fn detail_has_everything_with_calls_and_events() {
     let (mut pane, orders) = pane(5);
     screen(&mut pane, 100, 40);
     press(&mut pane, "j\n");
-    assert_eq!(orders.try_recv(), Ok(FeedOrder::Detail(Some(format!("{:016x}", 0)))));
+    assert_eq!(
+        orders.try_recv(),
+        Ok(FeedOrder::Detail(Some(format!("{:016x}", 0))))
+    );
     let text = screen(&mut pane, 100, 40);
     has(
         &text,
@@ -241,7 +282,10 @@ fn detail_has_everything_with_calls_and_events() {
     );
     // The next ones, and back; what is chosen there is looked at closely, too.
     press(&mut pane, "\t");
-    assert_eq!(orders.try_recv(), Ok(FeedOrder::Detail(Some(format!("{:016x}", 1)))));
+    assert_eq!(
+        orders.try_recv(),
+        Ok(FeedOrder::Detail(Some(format!("{:016x}", 1))))
+    );
     has(
         &screen(&mut pane, 100, 40),
         &["blocked; task 11", "1 call waiting for a person"],
@@ -257,7 +301,10 @@ fn keys_choose_and_filter() {
     let mut chosen = |keys: &str| {
         press(&mut pane, keys);
         screen(&mut pane, 80, 24);
-        pane.view.chosen.id().and_then(|id| u64::from_str_radix(id, 16).ok())
+        pane.view
+            .chosen
+            .id()
+            .and_then(|id| u64::from_str_radix(id, 16).ok())
     };
     chosen("");
     let went: Vec<_> = ["j", "k", "\t", "<", "<", "\t", "n", "n", "n", "N", "N"]
@@ -291,11 +338,17 @@ fn nothing_is_stopped_without_a_yes() {
     press(&mut pane, "x");
     has(&screen(&mut pane, 80, 24), &["choose an agent that runs"]);
     press(&mut pane, "jx");
-    has(&screen(&mut pane, 80, 24), &["stop coder 00000000?  y stop it"]);
+    has(
+        &screen(&mut pane, 80, 24),
+        &["stop coder 00000000?  y stop it"],
+    );
     press(&mut pane, "nx\nx\u{1b}xq");
     assert!(orders.try_recv().is_err());
     press(&mut pane, "xy");
-    assert_eq!(orders.try_recv(), Ok(FeedOrder::Stop(format!("{:016x}", 0))));
+    assert_eq!(
+        orders.try_recv(),
+        Ok(FeedOrder::Stop(format!("{:016x}", 0)))
+    );
     pane.update(FeedEvent::Said(format!("stopped coder {EVIL}")));
     has(&screen(&mut pane, 80, 24), &["stopped coder \\u{1b}"]);
     // One that has ended cannot be.

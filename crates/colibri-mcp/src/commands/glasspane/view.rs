@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use colibri_api::{AgentFacts, AgentInstance, AgentState, ServerFacts, ServerState, UNBOUNDED_MOUNT};
+use colibri_api::{
+    AgentFacts, AgentInstance, AgentState, ServerFacts, ServerState, UNBOUNDED_MOUNT,
+};
 use colibri_text::counted;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -10,7 +12,8 @@ use ratatui::style::{Modifier, Style};
 
 use super::super::agent_event::describe_event;
 use super::super::screen::{
-    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text, to_the_right,
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text,
+    to_the_right,
 };
 use super::key_help::help;
 use super::model::GlasspaneModel;
@@ -77,7 +80,12 @@ impl GlasspaneView {
 }
 
 /// Draws everything into `area`.
-pub(super) fn draw(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(
+    model: &GlasspaneModel,
+    view: &mut GlasspaneView,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let above = Rect {
         height: area.height.saturating_sub(u16::from(view.keys)),
         ..area
@@ -93,7 +101,13 @@ pub(super) fn draw(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect,
         Looking::Help => put(&help(), above, y, buffer),
         Looking::Spawn => {
             let agents = agents(model, view);
-            agents.draw(above, y, above.height.saturating_sub(y), view.palette, buffer);
+            agents.draw(
+                above,
+                y,
+                above.height.saturating_sub(y),
+                view.palette,
+                buffer,
+            );
         }
     }
     if view.keys {
@@ -110,7 +124,9 @@ pub(super) fn plain(model: &GlasspaneModel, width: u16) -> String {
         + model.records(None).count()
         + 8;
     let height = u16::try_from(lines).unwrap_or(u16::MAX);
-    let buffer = buffer_of(width, height, |area, buffer| draw(model, &mut view, area, buffer));
+    let buffer = buffer_of(width, height, |area, buffer| {
+        draw(model, &mut view, area, buffer)
+    });
     as_text(&buffer, buffer.area)
 }
 
@@ -123,16 +139,25 @@ fn put(lines: &[StyledLine], area: Rect, y: u16, buffer: &mut Buffer) {
 fn head(model: &GlasspaneModel, view: &GlasspaneView, width: u16) -> Vec<StyledLine> {
     let palette = view.palette;
     let instances = &model.now.agents.instances;
-    let count = |holds: fn(&AgentInstance) -> bool| instances.iter().filter(|one| holds(one)).count() as u64;
+    let count = |holds: fn(&AgentInstance) -> bool| {
+        instances.iter().filter(|one| holds(one)).count() as u64
+    };
     let run = count(|one| one.ended_at.is_none());
     let attention = count(|one| one.attention);
-    let mut first = format!("agents: {run} running, {} ended", instances.len() as u64 - run);
+    let mut first = format!(
+        "agents: {run} running, {} ended",
+        instances.len() as u64 - run
+    );
     if attention > 0 {
         first.push_str(&format!("; attention: {attention}"));
     }
     let mut lines = vec![StyledLine::new(
         first,
-        if attention > 0 { palette.odd().patch(BOLD) } else { BOLD },
+        if attention > 0 {
+            palette.odd().patch(BOLD)
+        } else {
+            BOLD
+        },
     )];
     let mut bad = |what: String| lines.extend(indented(&what, 0, palette.bad(), width, MAX_TOLD));
     if let Some(why) = &model.trouble {
@@ -140,7 +165,11 @@ fn head(model: &GlasspaneModel, view: &GlasspaneView, width: u16) -> Vec<StyledL
     }
     match &model.now.overview {
         Some(overview) => {
-            if let Some(why) = overview.trail.as_ref().and_then(|trail| trail.failing.as_ref()) {
+            if let Some(why) = overview
+                .trail
+                .as_ref()
+                .and_then(|trail| trail.failing.as_ref())
+            {
                 bad(format!("TRAIL FAILING, calls are refused: {}", text(why)));
             }
             if let Some(why) = &overview.registry_error {
@@ -165,7 +194,13 @@ fn head(model: &GlasspaneModel, view: &GlasspaneView, width: u16) -> Vec<StyledL
     lines
 }
 
-fn list(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u16, buffer: &mut Buffer) {
+fn list(
+    model: &GlasspaneModel,
+    view: &mut GlasspaneView,
+    area: Rect,
+    mut y: u16,
+    buffer: &mut Buffer,
+) {
     let table = instances(model, view, area.width);
     let chosen = view.chosen.id().and_then(|id| model.instance(id));
     let mut below = Vec::new();
@@ -204,7 +239,13 @@ fn list(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u16
     );
 }
 
-fn detail(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u16, buffer: &mut Buffer) {
+fn detail(
+    model: &GlasspaneModel,
+    view: &mut GlasspaneView,
+    area: Rect,
+    mut y: u16,
+    buffer: &mut Buffer,
+) {
     // The order of the instances is what Tab goes through.
     instances(model, view, area.width);
     let Some(instance) = view.chosen.id().and_then(|id| model.instance(id)) else {
@@ -227,17 +268,31 @@ fn detail(model: &GlasspaneModel, view: &mut GlasspaneView, area: Rect, mut y: u
     y += calls.len() as u16;
     let room = usize::from(area.height.saturating_sub(y));
     let events = model.events(&instance.id);
-    let mut lines = vec![StyledLine::new(format!("EVENTS: {} (UTC)", instance.events), BOLD)];
+    let mut lines = vec![StyledLine::new(
+        format!("EVENTS: {} (UTC)", instance.events),
+        BOLD,
+    )];
     let skip = events.len().saturating_sub(room.saturating_sub(1));
     lines.extend(events.iter().skip(skip).map(|event| {
-        let said = format!("  {:>6} {:<8} {}", event.n, event.state.name(), describe_event(event));
+        let said = format!(
+            "  {:>6} {:<8} {}",
+            event.n,
+            event.state.name(),
+            describe_event(event)
+        );
         StyledLine::new(text(&said), Style::new())
     }));
     put(&lines, area, y, buffer);
 }
 
 /// The columns' names and widths; all but the first two are set to the right.
-const COLUMNS: [(&str, usize); 5] = [("TASK", 6), ("CALLS", 7), ("TOKENS", 9), ("WAIT", 5), ("EVENT", 8)];
+const COLUMNS: [(&str, usize); 5] = [
+    ("TASK", 6),
+    ("CALLS", 7),
+    ("TOKENS", 9),
+    ("WAIT", 5),
+    ("EVENT", 8),
+];
 const STATE: usize = 9;
 const PLACE: usize = 12;
 const HOST: usize = 13;
@@ -254,7 +309,13 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
     let host_at = state_at + STATE + numbers + 1;
     let place_at = host_at + host;
     let columns = |texts: [String; 5], style: Style, line: StyledLine| {
-        to_the_right(line, state_at + STATE, COLUMNS.map(|(_, width)| width), texts, style)
+        to_the_right(
+            line,
+            state_at + STATE,
+            COLUMNS.map(|(_, width)| width),
+            texts,
+            style,
+        )
     };
     let head = StyledLine::new("   AGENT", BOLD).and(state_at, "STATE", BOLD);
     let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head);
@@ -262,8 +323,12 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
     let head = head.and(place_at, "WHERE", BOLD);
     let mut rows = Rows::new(head, "attention");
     let all = &model.now.agents.instances;
-    let shown: Vec<_> = all.iter().filter(|one| one.attention || !view.only_attention).collect();
-    view.chosen.rows(shown.iter().map(|instance| instance.id.clone()));
+    let shown: Vec<_> = all
+        .iter()
+        .filter(|one| one.attention || !view.only_attention)
+        .collect();
+    view.chosen
+        .rows(shown.iter().map(|instance| instance.id.clone()));
     for instance in &shown {
         let chosen = view.chosen.is(&instance.id);
         let style = Style::new().add_modifier(match (chosen, instance.ended_at) {
@@ -286,7 +351,9 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
             instance.state.name()
         };
         let numbers = [
-            instance.task.map_or("-".to_owned(), |task| task.to_string()),
+            instance
+                .task
+                .map_or("-".to_owned(), |task| task.to_string()),
             instance.calls.to_string(),
             short(instance.tokens_in.saturating_add(instance.tokens_out)),
             if instance.approvals == 0 {
@@ -294,11 +361,15 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
             } else {
                 instance.approvals.to_string()
             },
-            instance.last_event_at.map_or("-".to_owned(), |at| ago(model, at)),
+            instance
+                .last_event_at
+                .map_or("-".to_owned(), |at| ago(model, at)),
         ];
-        let line = StyledLine::new(marks, style)
-            .and(3, of, style)
-            .and(state_at, state, view.of_state(instance));
+        let line = StyledLine::new(marks, style).and(3, of, style).and(
+            state_at,
+            state,
+            view.of_state(instance),
+        );
         let host = instance.host.as_deref().map(text).unwrap_or_default();
         let host: String = host.chars().take(HOST - 1).collect();
         let line = columns(numbers, style, line).and(host_at, host, style);
@@ -311,8 +382,14 @@ fn instances(model: &GlasspaneModel, view: &mut GlasspaneView, width: u16) -> Ro
         let agents = model.now.agents.agents.len() as u64;
         let why = match (all.is_empty(), agents) {
             (false, _) => "   none needs attention; a shows all".to_owned(),
-            (true, 0) => "   no agents: the registry has none that you may have run; docs/agents.md".to_owned(),
-            (true, _) if view.keys => format!("   none runs; {} can be started: s", counted(agents, "agent")),
+            (true, 0) => {
+                "   no agents: the registry has none that you may have run; docs/agents.md"
+                    .to_owned()
+            }
+            (true, _) if view.keys => format!(
+                "   none runs; {} can be started: s",
+                counted(agents, "agent")
+            ),
             (true, _) => format!(
                 "   none runs; {} can be started: colibri-mcp agent run",
                 counted(agents, "agent")
@@ -361,11 +438,20 @@ fn facts(
         "{} {} for {}: {}{}",
         text(&instance.agent),
         text(&instance.id),
-        text(instance.person.as_deref().unwrap_or(model.user(Some(instance.uid)))),
+        text(
+            instance
+                .person
+                .as_deref()
+                .unwrap_or(model.user(Some(instance.uid)))
+        ),
         instance.state,
         if instance.stalled { ", stalled" } else { "" }
     );
-    if let Some(reason) = instance.reason.as_deref().filter(|reason| !reason.is_empty()) {
+    if let Some(reason) = instance
+        .reason
+        .as_deref()
+        .filter(|reason| !reason.is_empty())
+    {
         said.push_str(&format!(" ({})", text(reason)));
     }
     let mut add = |what: String| {
@@ -385,23 +471,34 @@ fn facts(
     let jail = instance
         .jail
         .as_deref()
-        .map_or("on the host".to_owned(), |jail| format!("jail {}", text(jail)));
+        .map_or("on the host".to_owned(), |jail| {
+            format!("jail {}", text(jail))
+        });
     if instance.unbounded {
         add(UNBOUNDED_MOUNT.to_owned());
     }
     add(format!("{jail}, in {}", text(&instance.cwd)));
-    add(format!("tokens {} in, {} out", instance.tokens_in, instance.tokens_out));
+    add(format!(
+        "tokens {} in, {} out",
+        instance.tokens_in, instance.tokens_out
+    ));
     add(format!(
         "{}, {}",
         counted(instance.calls, "call"),
         counted(instance.bytes, "byte")
     ));
     if instance.approvals > 0 {
-        add(format!("{} waiting for a person", counted(instance.approvals, "call")));
+        add(format!(
+            "{} waiting for a person",
+            counted(instance.approvals, "call")
+        ));
     }
     add(counted(instance.events, "event"));
     if instance.skipped_lines > 0 {
-        add(format!("{} that are none", counted(instance.skipped_lines, "line")));
+        add(format!(
+            "{} that are none",
+            counted(instance.skipped_lines, "line")
+        ));
     }
     if let Some(session) = &instance.session_id {
         add(format!("calls itself {}", text(session)));
@@ -415,13 +512,23 @@ fn facts(
 }
 
 /// The servers that this instance called, or that any did, and the jails they run in.
-fn servers(model: &GlasspaneModel, view: &GlasspaneView, session: Option<&str>, most: usize) -> Vec<StyledLine> {
+fn servers(
+    model: &GlasspaneModel,
+    view: &GlasspaneView,
+    session: Option<&str>,
+    most: usize,
+) -> Vec<StyledLine> {
     let called: Vec<_> = model.servers(session).collect();
     if called.is_empty() {
         return Vec::new();
     }
     let mut lines = vec![StyledLine::new("SERVERS BEHIND THEM", BOLD)];
-    lines.extend(called.iter().take(most).map(|server| server_line(view, server)));
+    lines.extend(
+        called
+            .iter()
+            .take(most)
+            .map(|server| server_line(view, server)),
+    );
     if called.len() > most {
         lines.push(StyledLine::new(
             format!("  {} {} more", view.palette.mark, called.len() - most),
@@ -446,7 +553,10 @@ fn server_line(view: &GlasspaneView, server: &ServerFacts) -> StyledLine {
     if server.is_unbounded() {
         place.push_str(&format!(", {UNBOUNDED_MOUNT}"));
     }
-    let jails = server.processes.iter().filter_map(|process| process.jail.as_deref());
+    let jails = server
+        .processes
+        .iter()
+        .filter_map(|process| process.jail.as_deref());
     let jails: Vec<_> = jails.map(text).collect();
     if !jails.is_empty() {
         place.push_str(&format!(": {}", jails.join(", ")));
@@ -460,7 +570,12 @@ fn server_line(view: &GlasspaneView, server: &ServerFacts) -> StyledLine {
 }
 
 /// The last calls of an instance, or of all, the newest last, in so many lines.
-fn calls(model: &GlasspaneModel, view: &GlasspaneView, session: Option<&str>, room: u16) -> Vec<StyledLine> {
+fn calls(
+    model: &GlasspaneModel,
+    view: &GlasspaneView,
+    session: Option<&str>,
+    room: u16,
+) -> Vec<StyledLine> {
     if model.now.overview.is_none() || room == 0 {
         return Vec::new();
     }
@@ -469,14 +584,20 @@ fn calls(model: &GlasspaneModel, view: &GlasspaneView, session: Option<&str>, ro
         None => "CALLS OF AGENTS (UTC)".to_owned(),
     };
     let mut lines = vec![StyledLine::new(head, BOLD)];
-    let mut rows: Vec<_> = model.records(session).rev().take(usize::from(room - 1)).collect();
+    let mut rows: Vec<_> = model
+        .records(session)
+        .rev()
+        .take(usize::from(room - 1))
+        .collect();
     rows.reverse();
     lines.extend(rows.into_iter().map(|(session, row)| {
         let style = match row.result.as_deref() {
             Some("FAIL") => view.palette.bad(),
             _ => Style::new(),
         };
-        let agent = model.instance(session).map(|instance| instance.agent.as_str());
+        let agent = model
+            .instance(session)
+            .map(|instance| instance.agent.as_str());
         let whose = agent.or(row.agent.as_deref()).unwrap_or("-");
         StyledLine::new(said(row, whose), style)
     }));
@@ -517,7 +638,11 @@ fn agents(model: &GlasspaneModel, view: &mut GlasspaneView) -> Rows {
 }
 
 fn kind(agent: &AgentFacts) -> String {
-    let mut said = String::from(if agent.jailed { "in a jail" } else { "on the host" });
+    let mut said = String::from(if agent.jailed {
+        "in a jail"
+    } else {
+        "on the host"
+    });
     if agent.model {
         said.push_str(", model behind the relay");
     }
@@ -535,12 +660,16 @@ fn keys(model: &GlasspaneModel, view: &GlasspaneView) -> StyledLine {
     StyledLine::new(
         match &view.looking {
             Looking::List if view.only_attention => {
-                "q quit  r refresh  s spawn  x stop  Enter detail  Tab next  a all  ? help".to_owned()
+                "q quit  r refresh  s spawn  x stop  Enter detail  Tab next  a all  ? help"
+                    .to_owned()
             }
             Looking::List => {
-                "q quit  r refresh  s spawn  x stop  Enter detail  Tab next  a attention  ? help".to_owned()
+                "q quit  r refresh  s spawn  x stop  Enter detail  Tab next  a attention  ? help"
+                    .to_owned()
             }
-            Looking::Detail => "q back  r refresh  x stop  Tab next agent  n next attention  ? help".to_owned(),
+            Looking::Detail => {
+                "q back  r refresh  x stop  Tab next agent  n next attention  ? help".to_owned()
+            }
             Looking::Help => "q back".to_owned(),
             Looking::Spawn => "Enter start  j/k choose  q back".to_owned(),
             Looking::Stop(id) => {

@@ -184,7 +184,14 @@ impl KtraceReader {
         self.bytes = rest.to_vec();
     }
 
-    fn record(&mut self, kind: u16, process: i32, thread: i64, data: &[u8], note: &mut dyn FnMut(ObservedAccess)) {
+    fn record(
+        &mut self,
+        kind: u16,
+        process: i32,
+        thread: i64,
+        data: &[u8],
+        note: &mut dyn FnMut(ObservedAccess),
+    ) {
         if self.processes.len() > MAX_REMEMBERED || self.pending.len() > MAX_REMEMBERED {
             return escape("it has more threads than can be followed", note);
         }
@@ -208,15 +215,20 @@ impl KtraceReader {
                 self.pending.insert(thread, (process, call));
             }
             NAMEI => {
-                if let Some((_, call)) = self.pending.get_mut(&thread).filter(|(_, call)| call.names.len() < 8) {
+                if let Some((_, call)) = self
+                    .pending
+                    .get_mut(&thread)
+                    .filter(|(_, call)| call.names.len() < 8)
+                {
                     call.names
                         .push(PathBuf::from(std::ffi::OsString::from_vec(data.to_vec())));
                 }
             }
             STRUCT => {
-                if let (Some((_, call)), Some(address)) =
-                    (self.pending.get_mut(&thread), data.strip_prefix(b"sockaddr\0"))
-                {
+                if let (Some((_, call)), Some(address)) = (
+                    self.pending.get_mut(&thread),
+                    data.strip_prefix(b"sockaddr\0"),
+                ) {
                     match internet_address(address) {
                         Some(address) => call.address = Some(address),
                         None => call.local = local_address(address),
@@ -226,8 +238,15 @@ impl KtraceReader {
             SYSRET => {
                 let error = number(data, 4).map_or(0, i32::from_ne_bytes);
                 let result = number(data, 8).map_or(0, i64::from_ne_bytes);
-                if let Some((_, call)) = self.pending.remove(&thread).filter(|_| error != RESTARTS) {
-                    self.call(process, call, error != 0 && error != JUST_RETURNS, result, note);
+                if let Some((_, call)) = self.pending.remove(&thread).filter(|_| error != RESTARTS)
+                {
+                    self.call(
+                        process,
+                        call,
+                        error != 0 && error != JUST_RETURNS,
+                        result,
+                        note,
+                    );
                 }
             }
             PROCCTOR => {
@@ -262,7 +281,12 @@ impl KtraceReader {
         self.make(process, parent, note);
     }
 
-    fn make(&mut self, process: i32, parent: Option<TracedProcess>, note: &mut dyn FnMut(ObservedAccess)) {
+    fn make(
+        &mut self,
+        process: i32,
+        parent: Option<TracedProcess>,
+        note: &mut dyn FnMut(ObservedAccess),
+    ) {
         let new = parent.unwrap_or_else(|| TracedProcess {
             directory: self.start.clone(),
             is_native: true,
@@ -284,7 +308,11 @@ impl KtraceReader {
         result: i64,
         note: &mut dyn FnMut(ObservedAccess),
     ) {
-        let Some(process) = self.processes.get(&number).filter(|process| process.is_native) else {
+        let Some(process) = self
+            .processes
+            .get(&number)
+            .filter(|process| process.is_native)
+        else {
             return;
         };
         let Some(kind) = kind(call.code) else { return };
@@ -340,7 +368,9 @@ impl KtraceReader {
                     change(path(name, *directory));
                 }
             }
-            CallKind::ChangeLast(directory) => change(path(call.names.len().saturating_sub(1), directory)),
+            CallKind::ChangeLast(directory) => {
+                change(path(call.names.len().saturating_sub(1), directory))
+            }
             // Behind the program's name stand those of its interpreter and of its loader.
             CallKind::Execute if !has_failed => {
                 for path in (0..call.names.len()).filter_map(|name| path(name, None)?) {
@@ -398,7 +428,9 @@ impl KtraceReader {
 }
 
 fn escape(why: &str, note: &mut dyn FnMut(ObservedAccess)) {
-    note(ObservedAccess::Escape { why: why.to_owned() });
+    note(ObservedAccess::Escape {
+        why: why.to_owned(),
+    });
 }
 
 fn unknown_directory(note: &mut dyn FnMut(ObservedAccess)) {
@@ -429,7 +461,9 @@ fn local_address(data: &[u8]) -> Option<PathBuf> {
         return None;
     }
     let name = data.get(2..)?.split(|byte| *byte == 0).next()?;
-    (!name.is_empty()).then(|| Path::new(std::ffi::OsStr::new("")).join(std::ffi::OsString::from_vec(name.to_vec())))
+    (!name.is_empty()).then(|| {
+        Path::new(std::ffi::OsStr::new("")).join(std::ffi::OsString::from_vec(name.to_vec()))
+    })
 }
 
 #[cfg(test)]
@@ -453,7 +487,9 @@ mod tests {
         let mut data = code.to_ne_bytes().to_vec();
         data.extend((arguments.len() as i16).to_ne_bytes());
         data.resize(8, 0);
-        arguments.iter().for_each(|word| data.extend(word.to_ne_bytes()));
+        arguments
+            .iter()
+            .for_each(|word| data.extend(word.to_ne_bytes()));
         record(SYSCALL, process, &data)
     }
 
@@ -465,9 +501,17 @@ mod tests {
         record(SYSRET, process, &data)
     }
 
-    fn call(process: i32, code: i16, arguments: &[i64], names: &[&[u8]], outcome: (i32, i64)) -> Vec<u8> {
+    fn call(
+        process: i32,
+        code: i16,
+        arguments: &[i64],
+        names: &[&[u8]],
+        outcome: (i32, i64),
+    ) -> Vec<u8> {
         let mut bytes = begin(process, code, arguments);
-        names.iter().for_each(|name| bytes.extend(record(NAMEI, process, name)));
+        names
+            .iter()
+            .for_each(|name| bytes.extend(record(NAMEI, process, name)));
         bytes.extend(end(process, code, outcome.0, outcome.1));
         bytes
     }
@@ -516,9 +560,14 @@ mod tests {
             call(7, 503, &[9, 0], &[b"x"], (0, 0)),
             call(7, 496, &[9, 0], &[b"/abs"], (0, 0)),
         ];
-        let odd = std::ffi::OsString::from_vec(b"/nowhere/d/f\n  7 x NAMI \"/etc/master.passwd\"\xff".to_vec());
+        let odd = std::ffi::OsString::from_vec(
+            b"/nowhere/d/f\n  7 x NAMI \"/etc/master.passwd\"\xff".to_vec(),
+        );
         let found = read(&trace);
-        assert!(matches!(found[7], ObservedAccess::Unseen { .. }), "{found:?}");
+        assert!(
+            matches!(found[7], ObservedAccess::Unseen { .. }),
+            "{found:?}"
+        );
         let expected = [
             ObservedAccess::Read {
                 path: "/nowhere/d".into(),
@@ -545,8 +594,14 @@ mod tests {
         ]
         .concat();
         let local = [b"sockaddr\0", &[10, 1][..], b"/s/sock\0"].concat();
-        let connect =
-            |data: &[u8], error| [begin(7, 98, &[3, 0, 16]), record(STRUCT, 7, data), end(7, 98, error, 0)].concat();
+        let connect = |data: &[u8], error| {
+            [
+                begin(7, 98, &[3, 0, 16]),
+                record(STRUCT, 7, data),
+                end(7, 98, error, 0),
+            ]
+            .concat()
+        };
         let trace = [
             connect(&address, RESTARTS),
             connect(&address, 61),
@@ -567,7 +622,9 @@ mod tests {
                 ObservedAccess::Connect {
                     address: "192.0.2.9:443".parse().unwrap()
                 },
-                ObservedAccess::ConnectLocal { path: "/s/sock".into() },
+                ObservedAccess::ConnectLocal {
+                    path: "/s/sock".into()
+                },
                 ObservedAccess::Processes { count: 2 },
                 ObservedAccess::Read {
                     path: "/nowhere/child".into(),
@@ -599,7 +656,10 @@ mod tests {
             let mut reader = KtraceReader::new("/".into());
             let mut found = Vec::new();
             reader.read(&bytes, &mut |access| found.push(access));
-            assert!(matches!(found[..], [ObservedAccess::Escape { .. }]), "{found:?}");
+            assert!(
+                matches!(found[..], [ObservedAccess::Escape { .. }]),
+                "{found:?}"
+            );
         }
     }
 }

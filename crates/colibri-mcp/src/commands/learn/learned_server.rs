@@ -62,10 +62,12 @@ impl LearnedServer {
         }
         let home = home_of(&own);
         let directory = cwd.unwrap_or(Path::new("/")).to_owned();
-        let directory = directory.canonicalize().map_err(|source| CommandError::File {
-            path: directory,
-            source,
-        })?;
+        let directory = directory
+            .canonicalize()
+            .map_err(|source| CommandError::File {
+                path: directory,
+                source,
+            })?;
         Ok(LearnedServer {
             id: id.to_owned(),
             words,
@@ -120,7 +122,10 @@ impl LearnedServer {
         Ok(LearnedServer {
             id: id.to_owned(),
             words: [vec![program], command.args.clone()].concat(),
-            from: command.package.as_ref().map(|package| package.origin.to_string()),
+            from: command
+                .package
+                .as_ref()
+                .map(|package| package.origin.to_string()),
             variables: variables(own, &home),
             directory: command.cwd.clone().unwrap_or_else(|| PathBuf::from("/")),
             home,
@@ -132,7 +137,8 @@ impl LearnedServer {
     /// # Errors
     /// A variable has no value.
     pub(super) fn of_observation(seen: &Observation) -> Result<LearnedServer, CommandError> {
-        let mut own = BTreeMap::from([("HOME".to_owned(), seen.home.to_string_lossy().into_owned())]);
+        let mut own =
+            BTreeMap::from([("HOME".to_owned(), seen.home.to_string_lossy().into_owned())]);
         for name in &seen.variables {
             own.insert(name.clone(), install::value_of(name, "the variable")?);
         }
@@ -172,6 +178,9 @@ fn variables(own: BTreeMap<String, String>, home: &Path) -> Vec<(String, String)
 
 /// The home directory that a server gets: that of its variables, else the person's.
 fn home_of(own: &BTreeMap<String, String>) -> PathBuf {
-    let given = own.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let given = own
+        .get("HOME")
+        .map(PathBuf::from)
+        .filter(|home| home.is_absolute());
     given.unwrap_or_else(paths::home)
 }

@@ -37,13 +37,17 @@ impl MessageReader {
             .map(Value::to_string)
             .filter(|id| id.len() <= MAX_NAME);
         let tool = (method == "tools/call").then(|| message.pointer("/params/name")?.as_str());
-        let tool = tool.flatten().filter(|name| name.len() <= MAX_NAME).map(str::to_owned);
-        if let Some(id) =
-            id.filter(|_| self.flights.len() < MAX_TOOLS && ["tools/list", "tools/call"].contains(&method))
-        {
+        let tool = tool
+            .flatten()
+            .filter(|name| name.len() <= MAX_NAME)
+            .map(str::to_owned);
+        if let Some(id) = id.filter(|_| {
+            self.flights.len() < MAX_TOOLS && ["tools/list", "tools/call"].contains(&method)
+        }) {
             self.flights.insert(id, tool.clone());
         }
-        let tool = tool.filter(|tool| seen.tools.len() < MAX_TOOLS || seen.tools.contains_key(tool))?;
+        let tool =
+            tool.filter(|tool| seen.tools.len() < MAX_TOOLS || seen.tools.contains_key(tool))?;
         let none = Value::Object(Map::new());
         let arguments = message.pointer("/params/arguments").unwrap_or(&none);
         let note = seen.tools.entry(tool.clone()).or_default();
@@ -57,18 +61,24 @@ impl MessageReader {
     pub(super) fn server(&mut self, line: &[u8], seen: &mut Observation) {
         let Some(message) = parse(line) else { return };
         if let Some(method) = message.get("method").and_then(Value::as_str) {
-            if message.get("id").is_some() && method.len() <= MAX_NAME && seen.requests.len() < MAX_TOOLS {
+            if message.get("id").is_some()
+                && method.len() <= MAX_NAME
+                && seen.requests.len() < MAX_TOOLS
+            {
                 seen.requests.insert(method.to_owned());
             }
             return;
         }
-        let Some(flight) = message.get("id").and_then(|id| self.flights.remove(&id.to_string())) else {
+        let Some(flight) = message
+            .get("id")
+            .and_then(|id| self.flights.remove(&id.to_string()))
+        else {
             return;
         };
         match flight {
             Some(tool) => {
-                let has_failed =
-                    message.get("error").is_some() || message.pointer("/result/isError") == Some(&Value::Bool(true));
+                let has_failed = message.get("error").is_some()
+                    || message.pointer("/result/isError") == Some(&Value::Bool(true));
                 if let Some(note) = seen.tools.get_mut(&tool).filter(|_| has_failed) {
                     note.failures += 1;
                 }
@@ -90,7 +100,9 @@ impl MessageReader {
                     if seen.tools.len() >= MAX_TOOLS && !seen.tools.contains_key(name) {
                         continue;
                     }
-                    let hint = |hint: &str| tool.pointer(&format!("/annotations/{hint}")) == Some(&Value::Bool(true));
+                    let hint = |hint: &str| {
+                        tool.pointer(&format!("/annotations/{hint}")) == Some(&Value::Bool(true))
+                    };
                     let note = seen.tools.entry(name.to_owned()).or_default();
                     note.read_only = hint("readOnlyHint");
                     note.destructive = hint("destructiveHint");

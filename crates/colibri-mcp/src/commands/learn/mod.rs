@@ -68,7 +68,10 @@ pub(crate) struct LearnArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &LearnArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &LearnArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let id = &arguments.server;
     if !is_server_id(id) {
         return Err(CommandError::Usage(format!(
@@ -98,7 +101,9 @@ pub(crate) fn run(arguments: &LearnArguments, context: &CommandContext) -> Resul
         };
     }
     if !arguments.accept.is_empty() {
-        return Err(CommandError::Usage("--accept goes with --propose or --try".to_owned()));
+        return Err(CommandError::Usage(
+            "--accept goes with --propose or --try".to_owned(),
+        ));
     }
     if io::stdin().is_terminal() {
         return Err(CommandError::Usage(format!(
@@ -109,7 +114,12 @@ pub(crate) fn run(arguments: &LearnArguments, context: &CommandContext) -> Resul
     }
     let server = match arguments.command.is_empty() {
         true => LearnedServer::of_entry(id, &context.place)?,
-        false => LearnedServer::of_command(id, &arguments.command, &arguments.env, arguments.cwd.as_deref())?,
+        false => LearnedServer::of_command(
+            id,
+            &arguments.command,
+            &arguments.env,
+            arguments.cwd.as_deref(),
+        )?,
     };
     Observation::make_directory()?;
     let record = match arguments.record {

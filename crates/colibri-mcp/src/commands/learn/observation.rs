@@ -137,13 +137,16 @@ impl NamedThings {
 
     /// Takes a text that stands somewhere for the place or the host that it names, if it names one.
     pub(super) fn take(&mut self, text: &str, by: &str) {
-        let value = text
-            .split_once('=')
-            .map_or(text, |(flag, value)| match flag.starts_with('-') {
-                true => value,
-                false => text,
-            });
-        if let Some((_, rest)) = value.split_once("://").filter(|_| !value.starts_with("file:")) {
+        let value =
+            text.split_once('=')
+                .map_or(text, |(flag, value)| match flag.starts_with('-') {
+                    true => value,
+                    false => text,
+                });
+        if let Some((_, rest)) = value
+            .split_once("://")
+            .filter(|_| !value.starts_with("file:"))
+        {
             let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
             let host = authority.rsplit('@').next().unwrap_or_default();
             let host = match host.strip_prefix('[') {
@@ -164,7 +167,8 @@ impl NamedThings {
         let real = path
             .canonicalize()
             .unwrap_or_else(|_| super::access::absolute(Path::new("/"), path));
-        if places::is_work(&real, &self.home) && !self.places.iter().any(|known| known.path == real) {
+        if places::is_work(&real, &self.home) && !self.places.iter().any(|known| known.path == real)
+        {
             self.places.push(NamedPlace {
                 path: real,
                 by: by.to_owned(),
@@ -174,7 +178,10 @@ impl NamedThings {
 
     /// The outermost place that was named, at or above a path.
     fn place(&self, path: &Path) -> Option<&NamedPlace> {
-        let above = self.places.iter().filter(|place| path.starts_with(&place.path));
+        let above = self
+            .places
+            .iter()
+            .filter(|place| path.starts_with(&place.path));
         above.min_by_key(|place| place.path.as_os_str().len())
     }
 }
@@ -226,7 +233,8 @@ impl Observation {
             source,
         };
         let open = File::open(&directory).map_err(failed)?;
-        let _alone = Flock::lock(open, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))?;
+        let _alone = Flock::lock(open, FlockArg::LockExclusive)
+            .map_err(|(_, errno)| failed(errno.into()))?;
         let mut all = Observation::read(&self.server)?.unwrap_or_default();
         all.add(self);
         let path = all.write()?;
@@ -246,7 +254,10 @@ impl Observation {
         };
         let read = serde_json::from_slice(&text);
         let read = read.map_err(|error| {
-            CommandError::Data(format!("{}: {error}; remove the file, and learn anew", path.display()))
+            CommandError::Data(format!(
+                "{}: {error}; remove the file, and learn anew",
+                path.display()
+            ))
         });
         read.map(Some)
     }
@@ -258,7 +269,8 @@ impl Observation {
     fn write(&self) -> Result<PathBuf, CommandError> {
         let (path, _) = Observation::paths(&self.server);
         let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
-        let written = text.and_then(|text| atomic_file::replace(&path, &format!("{text}\n"), 0o600));
+        let written =
+            text.and_then(|text| atomic_file::replace(&path, &format!("{text}\n"), 0o600));
         match written {
             Ok(()) => Ok(path),
             Err(source) => Err(CommandError::File { path, source }),
@@ -271,7 +283,9 @@ impl Observation {
             return;
         }
         match access {
-            ObservedAccess::Read { path, is_directory } => self.file(&path, is_directory, named, |note| note.read += 1),
+            ObservedAccess::Read { path, is_directory } => {
+                self.file(&path, is_directory, named, |note| note.read += 1)
+            }
             ObservedAccess::Write { path } => {
                 // A name is changed in its directory, which a link may lead to.
                 let real = path.parent().and_then(|above| above.canonicalize().ok());
@@ -311,7 +325,13 @@ impl Observation {
         }
     }
 
-    fn file(&mut self, path: &Path, is_directory: bool, named: &NamedThings, count: impl FnOnce(&mut FileNote)) {
+    fn file(
+        &mut self,
+        path: &Path,
+        is_directory: bool,
+        named: &NamedThings,
+        count: impl FnOnce(&mut FileNote),
+    ) {
         let mut path = path;
         let mut is_directory = is_directory;
         let is_plain = |path: &Path| {
@@ -330,10 +350,9 @@ impl Observation {
         };
         if self.files.len() >= MAX_FILES && !is_known(&self.files, path) {
             is_directory = true;
-            let coarse = path
-                .ancestors()
-                .skip(1)
-                .find(|above| is_known(&self.files, above) || above.components().count() <= COARSE_DEPTH);
+            let coarse = path.ancestors().skip(1).find(|above| {
+                is_known(&self.files, above) || above.components().count() <= COARSE_DEPTH
+            });
             path = coarse.unwrap_or(Path::new("/"));
             if !is_known(&self.files, path) && self.files.len() >= MAX_FILES + MAX_OTHERS {
                 self.left_out += 1;

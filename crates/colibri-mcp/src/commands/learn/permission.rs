@@ -34,7 +34,8 @@ pub(super) fn check(proposal: &JailProposal, seen: &Observation) -> PermissionRe
     for address in seen.addresses.keys().filter(|address| address.port() != 0) {
         let text = address.to_string();
         // A name is asked for in vain where there is no network: a server that needs none goes on.
-        let is_resolver = address.port() == 53 && seen.names.values().all(|note| note.named.is_none());
+        let is_resolver =
+            address.port() == 53 && seen.names.values().all(|note| note.named.is_none());
         report.take(
             has(PartKind::Address, &text) || is_resolver && seen.names.is_empty(),
             || format!("connect to {text}"),
@@ -44,7 +45,9 @@ pub(super) fn check(proposal: &JailProposal, seen: &Observation) -> PermissionRe
         report.take(false, || format!("connect to the socket {path}"));
     }
     for address in seen.listens.keys().filter(|address| address.port() != 0) {
-        report.take(address.ip().is_loopback(), || format!("listen at {address}"));
+        report.take(address.ip().is_loopback(), || {
+            format!("listen at {address}")
+        });
     }
     let most = proposal
         .values(PartKind::Processes)
@@ -69,7 +72,10 @@ impl PermissionReport {
 }
 
 fn is_below(proposal: &JailProposal, kinds: &[PartKind], path: &Path) -> bool {
-    let mut parts = proposal.parts.iter().filter(|part| kinds.contains(&part.kind));
+    let mut parts = proposal
+        .parts
+        .iter()
+        .filter(|part| kinds.contains(&part.kind));
     parts.any(|part| path.starts_with(&part.value))
 }
 

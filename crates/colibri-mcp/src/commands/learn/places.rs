@@ -70,7 +70,9 @@ const SECRET_PATHS: &[(&str, &str)] = &[
 ];
 
 /// The base system, which a jail's root has of its own.
-const SYSTEM: &[&str] = &["/usr", "/lib", "/lib32", "/lib64", "/libexec", "/bin", "/sbin"];
+const SYSTEM: &[&str] = &[
+    "/usr", "/lib", "/lib32", "/lib64", "/libexec", "/bin", "/sbin",
+];
 
 /// Files and directories of /etc that programs read, without secrets.
 const SETTINGS: &[&str] = &[
@@ -138,8 +140,8 @@ const KERNEL: &[&str] = &[
 
 /// Roots of a system that hold no one's work: a place named there is named by nobody.
 const NOT_WORK: &[&str] = &[
-    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/libexec", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp",
-    "/usr", "/var/db", "/var/lib", "/var/log", "/var/run",
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/libexec", "/proc", "/root", "/run",
+    "/sbin", "/sys", "/tmp", "/usr", "/var/db", "/var/lib", "/var/log", "/var/run",
 ];
 
 /// The secret that a path leads to, if it does.
@@ -153,19 +155,32 @@ pub(super) fn secret(path: &Path) -> Option<&'static str> {
         Some(SERVICE.socket_directory()),
         Path::new(HELPER_POLICY).parent(),
     ];
-    if own_files.into_iter().flatten().any(|own| path.starts_with(own)) {
+    if own_files
+        .into_iter()
+        .flatten()
+        .any(|own| path.starts_with(own))
+    {
         return Some("Colibri's own files");
     }
-    let by_path = SECRET_PATHS.iter().find(|(secret, _)| path.starts_with(secret));
+    let by_path = SECRET_PATHS
+        .iter()
+        .find(|(secret, _)| path.starts_with(secret));
     // A package's own files bear any name; a person's secrets do not stand in the base system.
     let by_name = || {
         let is_system = system(path).is_some();
-        let parts = path.components().filter(|_| !is_system).filter_map(|part| match part {
-            Component::Normal(name) => Some(name.to_string_lossy().to_ascii_lowercase()),
-            _ => None,
-        });
+        let parts = path
+            .components()
+            .filter(|_| !is_system)
+            .filter_map(|part| match part {
+                Component::Normal(name) => Some(name.to_string_lossy().to_ascii_lowercase()),
+                _ => None,
+            });
         let mut parts = parts.collect::<Vec<_>>().into_iter();
-        parts.find_map(|part| SECRET_NAMES.iter().find(|(name, _)| Pattern::new(*name).matches(&part)))
+        parts.find_map(|part| {
+            SECRET_NAMES
+                .iter()
+                .find(|(name, _)| Pattern::new(*name).matches(&part))
+        })
     };
     by_path.or_else(by_name).map(|(_, what)| *what)
 }
@@ -234,7 +249,10 @@ mod tests {
             assert!(secret(Path::new(path)).is_some(), "{path}");
             assert!(!is_work(Path::new(path), Path::new("/home/u")), "{path}");
         }
-        assert_eq!(secret(&paths::private().registry), Some("Colibri's own files"));
+        assert_eq!(
+            secret(&paths::private().registry),
+            Some("Colibri's own files")
+        );
         for path in [
             "/usr/lib/python3/http/cookies.py",
             "/work/project/src/main.rs",
@@ -279,7 +297,9 @@ mod tests {
         ] {
             assert_eq!(of(path), None, "{path}");
         }
-        assert!(is_everywhere(Path::new("/proc/self/maps")) && is_everywhere(Path::new("/dev/urandom")));
+        assert!(
+            is_everywhere(Path::new("/proc/self/maps")) && is_everywhere(Path::new("/dev/urandom"))
+        );
         for path in [
             "/proc/1/environ",
             "/dev/mem",

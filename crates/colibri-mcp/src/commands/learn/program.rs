@@ -26,12 +26,17 @@ pub(super) fn directories(command: &[String]) -> BTreeMap<PathBuf, String> {
 
 /// An interpreter's script: the first argument that is no flag, if it is a file.
 pub(super) fn script(arguments: &[String]) -> Option<&Path> {
-    let first = arguments.iter().find(|word| !word.starts_with('-')).map(Path::new);
+    let first = arguments
+        .iter()
+        .find(|word| !word.starts_with('-'))
+        .map(Path::new);
     first.filter(|script| script.is_absolute() && script.is_file())
 }
 
 fn program_directory(path: &Path, what: &str, found: &mut BTreeMap<PathBuf, String>) {
-    let Ok(real) = path.canonicalize() else { return };
+    let Ok(real) = path.canonicalize() else {
+        return;
+    };
     if let Some(interpreter) = interpreter(&real)
         && interpreter != real
     {
@@ -39,13 +44,19 @@ fn program_directory(path: &Path, what: &str, found: &mut BTreeMap<PathBuf, Stri
     }
     // A virtual environment of Python stands where its link does, and names the Python that it is of.
     for path in [path, &real] {
-        let above = path.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let above = path
+            .parent()
+            .and_then(Path::parent)
+            .unwrap_or(Path::new("/"));
         if let Some(text) = head(&above.join("pyvenv.cfg")) {
             found.insert(above.to_owned(), format!("{what}: a virtual environment"));
             let home = text
                 .lines()
                 .find_map(|line| line.strip_prefix("home")?.trim().strip_prefix('='));
-            if let Some(prefix) = home.map(str::trim).and_then(|home| Path::new(home).parent()) {
+            if let Some(prefix) = home
+                .map(str::trim)
+                .and_then(|home| Path::new(home).parent())
+            {
                 take(prefix, "the Python of the virtual environment", found);
             }
         }
@@ -70,7 +81,9 @@ fn package_directory(file: &Path) -> PathBuf {
 }
 
 fn take(directory: &Path, what: &str, found: &mut BTreeMap<PathBuf, String>) {
-    let real = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let real = directory
+        .canonicalize()
+        .unwrap_or_else(|_| directory.to_owned());
     let is_narrow = real.components().count() >= 3 && places::secret(&real).is_none();
     if is_narrow && places::system(&real).is_none() && !places::is_temporary(&real) {
         found.entry(real).or_insert_with(|| what.to_owned());
@@ -87,7 +100,9 @@ pub(super) fn interpreter(script: &Path) -> Option<PathBuf> {
         b"env" => crate::install::find_program(words.find(|word| !word.starts_with('-'))?)?,
         _ => first,
     };
-    named.is_absolute().then(|| named.canonicalize().unwrap_or(named))
+    named
+        .is_absolute()
+        .then(|| named.canonicalize().unwrap_or(named))
 }
 
 /// The beginning of a file, as far as it is text.
@@ -97,7 +112,11 @@ fn head(path: &Path) -> Option<String> {
         return None;
     }
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MAX_HEAD).read_to_end(&mut bytes).ok()?;
+    File::open(path)
+        .ok()?
+        .take(MAX_HEAD)
+        .read_to_end(&mut bytes)
+        .ok()?;
     if bytes.starts_with(b"\x7fELF") {
         return None;
     }

@@ -87,7 +87,9 @@ pub(super) fn propose(seen: &Observation, accepted: &[String]) -> JailProposal {
             proposal.part(PartKind::Program, text, counts(note));
         }
         let is_work = note.named.is_some() && places::secret(path).is_none();
-        let program = programs.iter().find(|program| path.starts_with(program) && !is_work);
+        let program = programs
+            .iter()
+            .find(|program| path.starts_with(program) && !is_work);
         if let Some(directory) = program {
             if is_read {
                 add(roots.entry(directory.clone()).or_default(), note);
@@ -118,12 +120,16 @@ pub(super) fn propose(seen: &Observation, accepted: &[String]) -> JailProposal {
                        to the server, if it fails without";
             proposal.leave(text, why, note, true);
         } else {
-            let why = "nobody named this place: not by the command, a variable, nor a tool's argument";
+            let why =
+                "nobody named this place: not by the command, a variable, nor a tool's argument";
             proposal.leave(text, why, note, true);
         }
     }
     for (path, note) in roots {
-        let what = seen.programs.get(&path).map_or("the system", String::as_str);
+        let what = seen
+            .programs
+            .get(&path)
+            .map_or("the system", String::as_str);
         proposal.part(
             PartKind::Root,
             &path.to_string_lossy(),
@@ -176,21 +182,33 @@ pub(super) fn is_own(seen: &Observation, path: &Path) -> bool {
     } else {
         &seen.home
     };
-    is_there && !is_named && path.ancestors().take_while(|above| *above != top).any(is_made)
+    is_there
+        && !is_named
+        && path
+            .ancestors()
+            .take_while(|above| *above != top)
+            .any(is_made)
 }
 
 /// True if a file is what Python stores beside a module: it does without.
 pub(super) fn is_bytecode(path: &Path) -> bool {
-    path.components().any(|part| part.as_os_str() == "__pycache__")
+    path.components()
+        .any(|part| part.as_os_str() == "__pycache__")
 }
 
 /// The place that a person named for a path, or took as needed, and by what.
-fn place_of(path: &Path, note: &FileNote, home: &Path, accepted: &[String]) -> Option<(PathBuf, String)> {
+fn place_of(
+    path: &Path,
+    note: &FileNote,
+    home: &Path,
+    accepted: &[String],
+) -> Option<(PathBuf, String)> {
     if let Some(named) = &note.named {
         return Some((named.path.clone(), named.by.clone()));
     }
     let mut accepted = accepted.iter().map(Path::new);
-    let accepted = accepted.find(|accepted| path.starts_with(accepted) && places::is_work(accepted, home))?;
+    let accepted =
+        accepted.find(|accepted| path.starts_with(accepted) && places::is_work(accepted, home))?;
     Some((accepted.to_owned(), "--accept".to_owned()))
 }
 
@@ -222,7 +240,10 @@ fn common_directory<'p>(paths: impl Iterator<Item = (&'p Path, bool)>) -> Option
         }
     });
     directories.map(Path::to_path_buf).reduce(|common, path| {
-        let both = common.components().zip(path.components()).take_while(|(a, b)| a == b);
+        let both = common
+            .components()
+            .zip(path.components())
+            .take_while(|(a, b)| a == b);
         both.map(|(part, _)| part).collect()
     })
 }
@@ -301,7 +322,9 @@ impl JailProposal {
             let is_path = colibri_registry_path(&text);
             if !places::is_work(&directory, home) || !is_path {
                 let why = match is_path {
-                    true => "its directory may not be shown to a jail: give the server one of its own",
+                    true => {
+                        "its directory may not be shown to a jail: give the server one of its own"
+                    }
                     false => "a jail's paths have no comma and no equals sign: rename it",
                 };
                 self.leave(&text, why, &sum, false);
@@ -311,13 +334,22 @@ impl JailProposal {
             let mount = mounts.entry(directory).or_insert((false, seen));
             mount.0 |= sum.written > 0;
         }
-        let all: Vec<(PathBuf, bool)> = mounts.iter().map(|(path, (write, _))| (path.clone(), *write)).collect();
+        let all: Vec<(PathBuf, bool)> = mounts
+            .iter()
+            .map(|(path, (write, _))| (path.clone(), *write))
+            .collect();
         for (path, (write, seen)) in mounts {
             // One in another is shown by it; the outer one is then as writable as the inner.
-            if all.iter().any(|(outer, _)| path != *outer && path.starts_with(outer)) {
+            if all
+                .iter()
+                .any(|(outer, _)| path != *outer && path.starts_with(outer))
+            {
                 continue;
             }
-            let write = write || all.iter().any(|(inner, write)| *write && inner.starts_with(&path));
+            let write = write
+                || all
+                    .iter()
+                    .any(|(inner, write)| *write && inner.starts_with(&path));
             for secret in secrets_in(&path) {
                 self.warnings.push(format!(
                     "{} holds a secret, which the server will see: {secret}; move it",
@@ -368,7 +400,8 @@ impl JailProposal {
         let mut asks_names = false;
         for (address, note) in &seen.addresses {
             let seen = counted(note.count, "connection");
-            let is_resolver = resolvers.contains(&address.ip()) && own.contains(&address.ip().to_string());
+            let is_resolver =
+                resolvers.contains(&address.ip()) && own.contains(&address.ip().to_string());
             let is_accepted = accepted
                 .iter()
                 .any(|text| *text == address.to_string() || *text == address.ip().to_string());
@@ -376,14 +409,22 @@ impl JailProposal {
                 _ if is_resolver && address.port() == 53 => asks_names = true,
                 // getaddrinfo(3) sorts addresses by connecting without sending.
                 _ if address.port() == 0 => {}
-                (Some(by), _) => self.part(PartKind::Address, &address.to_string(), format!("{seen}; {by}")),
+                (Some(by), _) => self.part(
+                    PartKind::Address,
+                    &address.to_string(),
+                    format!("{seen}; {by}"),
+                ),
                 (None, Some(by)) => self.part(
                     PartKind::Address,
                     &address.to_string(),
                     format!("{seen}; named by {by}"),
                 ),
                 (None, None) if is_accepted => {
-                    self.part(PartKind::Address, &address.to_string(), format!("{seen}; --accept"));
+                    self.part(
+                        PartKind::Address,
+                        &address.to_string(),
+                        format!("{seen}; --accept"),
+                    );
                 }
                 (None, None) => {
                     let why = "an address that nobody named; --accept ADDRESS takes it as needed";
@@ -424,7 +465,12 @@ impl JailProposal {
                 said.push_str(&format!(", {} failed", note.failures));
             }
             match (note.calls, note.destructive) {
-                (0, _) => self.leave_with(name, "a tool that was never called", "listed".to_owned(), false),
+                (0, _) => self.leave_with(
+                    name,
+                    "a tool that was never called",
+                    "listed".to_owned(),
+                    false,
+                ),
                 (_, true) => {
                     said.push_str("; the server calls it destructive");
                     self.part(PartKind::ConfirmedTool, name, said);

@@ -57,7 +57,10 @@ pub(super) fn observe(
         named.take(value, &format!("the variable {name}"));
     }
     if learned.directory != Path::new("/") {
-        named.take(&learned.directory.to_string_lossy(), "its working directory");
+        named.take(
+            &learned.directory.to_string_lossy(),
+            "its working directory",
+        );
     }
     let seen = Observation {
         server: learned.id.clone(),
@@ -80,12 +83,20 @@ pub(super) fn observe(
         return Err(CommandError::Machine("the server has no pipes".to_owned()));
     };
     let tracing = {
-        let (notes, ends, start) = (Arc::clone(&notes), Arc::clone(&ends), learned.directory.clone());
+        let (notes, ends, start) = (
+            Arc::clone(&notes),
+            Arc::clone(&ends),
+            learned.directory.clone(),
+        );
         std::thread::spawn(move || read_trace(trace, start, &notes, &ends))
     };
     let input_ended = Arc::new(AtomicBool::new(false));
     {
-        let (notes, messages, ended) = (Arc::clone(&notes), Arc::clone(&messages), Arc::clone(&input_ended));
+        let (notes, messages, ended) = (
+            Arc::clone(&notes),
+            Arc::clone(&messages),
+            Arc::clone(&input_ended),
+        );
         let mut record = record.map(|file| CallRecorder { file, written: 0 });
         // It waits for a client that may never say anything again, and ends with this process.
         std::thread::spawn(move || {
@@ -113,7 +124,8 @@ pub(super) fn observe(
     let mut until = None;
     while !tracing.is_finished() {
         std::thread::sleep(PAUSE);
-        let is_over = input_ended.load(Ordering::Relaxed) || interrupt::is_told() || answering.is_finished();
+        let is_over =
+            input_ended.load(Ordering::Relaxed) || interrupt::is_told() || answering.is_finished();
         if is_over && until.is_none() {
             until = Some(Instant::now() + GRACE);
         }
@@ -177,7 +189,10 @@ impl CallRecorder {
             return;
         }
         if let Err(error) = self.file.write_all(line.as_bytes()) {
-            eprintln!("colibri-mcp: a call was not recorded: {}", visible(&error.to_string()));
+            eprintln!(
+                "colibri-mcp: a call was not recorded: {}",
+                visible(&error.to_string())
+            );
         }
     }
 }

@@ -46,7 +46,10 @@ impl ProposalFiles {
         jail.insert("path".to_owned(), json!(root));
         policy.insert("servers".to_owned(), json!([id]));
         policy.insert("ephemeral".to_owned(), json!([root]));
-        policy.insert("users".to_owned(), json!({ id: { "uid": IDS, "gid": IDS } }));
+        policy.insert(
+            "users".to_owned(),
+            json!({ id: { "uid": IDS, "gid": IDS } }),
+        );
         let mut commands = vec![format!("make-root.sh {}{root}", package(seen))];
         let (mut mounts, mut allowed) = (Vec::new(), Vec::new());
         let shown = proposal.parts.iter().filter_map(|part| match part.kind {
@@ -59,7 +62,10 @@ impl ProposalFiles {
                 0 => format!("{PLACES}/{id}"),
                 _ => format!("{PLACES}/{id}-{}", number + 1),
             };
-            commands.push(format!("make-root.sh -w {IDS}:{IDS} -f {} {place}", quoted(at)));
+            commands.push(format!(
+                "make-root.sh -w {IDS}:{IDS} -f {} {place}",
+                quoted(at)
+            ));
             commands.push(format!("mkdir -p {}", quoted(&format!("{root}{at}"))));
             mounts.push(json!({ "path": place, "at": at, "write": write }));
             allowed.push(json!({ "path": place, "owner": IDS, "at": at, "write": write }));
@@ -84,7 +90,10 @@ impl ProposalFiles {
         let processes = proposal
             .values(PartKind::Processes)
             .find_map(|text| text.parse::<u64>().ok());
-        jail.insert("limits".to_owned(), json!({ "processes": processes.unwrap_or(1) }));
+        jail.insert(
+            "limits".to_owned(),
+            json!({ "processes": processes.unwrap_or(1) }),
+        );
         let (program, arguments) = command_in_jail(seen);
         let mut entry = json!({ "command": program, "args": arguments });
         if seen.directory != Path::new("/") {
@@ -157,7 +166,11 @@ fn package(seen: &Observation) -> String {
     if let Some(name) = seen.command.iter().take(2).find_map(of_npm) {
         return format!("-n {} ", quoted(&name));
     }
-    match seen.programs.values().any(|what| what.contains("virtual environment")) {
+    match seen
+        .programs
+        .values()
+        .any(|what| what.contains("virtual environment"))
+    {
         true => "-p ITS-PACKAGE ".to_owned(),
         false => String::new(),
     }
@@ -170,7 +183,11 @@ fn command_in_jail(seen: &Observation) -> (String, Vec<String>) {
     };
     let is_package = |word: &str| {
         let real = Path::new(word).canonicalize().unwrap_or_default();
-        let is_in = |path: &Path| seen.programs.keys().any(|directory| path.starts_with(directory));
+        let is_in = |path: &Path| {
+            seen.programs
+                .keys()
+                .any(|directory| path.starts_with(directory))
+        };
         is_in(Path::new(word)) || is_in(&real)
     };
     let name = |word: &str| {
@@ -183,7 +200,9 @@ fn command_in_jail(seen: &Observation) -> (String, Vec<String>) {
     };
     match arguments.first() {
         // An interpreter with a script of the package.
-        Some(script) if script.starts_with('/') && is_package(script) => (name(script), arguments[1..].to_vec()),
+        Some(script) if script.starts_with('/') && is_package(script) => {
+            (name(script), arguments[1..].to_vec())
+        }
         _ if is_package(program) => (name(program), arguments.to_vec()),
         _ => (program.clone(), arguments.to_vec()),
     }
@@ -193,7 +212,11 @@ fn command_in_jail(seen: &Observation) -> (String, Vec<String>) {
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn print(seen: &Observation, proposal: &JailProposal, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn print(
+    seen: &Observation,
+    proposal: &JailProposal,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let files = ProposalFiles::of(seen, proposal);
     let report = permission::check(proposal, seen);
     let facts = json!({
@@ -210,7 +233,10 @@ pub(super) fn print(seen: &Observation, proposal: &JailProposal, context: &Comma
         "permitted": report.permitted,
         "refused": report.refused,
     });
-    context.answer(&facts, &visible_lines(&text(seen, proposal, &files, &report)))
+    context.answer(
+        &facts,
+        &visible_lines(&text(seen, proposal, &files, &report)),
+    )
 }
 
 fn text(
@@ -229,18 +255,25 @@ fn text(
     let mut section = |title: &str, lines: &[String]| {
         if !lines.is_empty() {
             out.push_str(&format!("\n{title}\n"));
-            lines.iter().for_each(|line| out.push_str(&format!("  {line}\n")));
+            lines
+                .iter()
+                .for_each(|line| out.push_str(&format!("  {line}\n")));
         }
     };
     let pretty = |value: &Value| {
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
-        text.lines().map(|line| visible(line).into_owned()).collect::<Vec<_>>()
+        text.lines()
+            .map(|line| visible(line).into_owned())
+            .collect::<Vec<_>>()
     };
     section(
         "As root, on FreeBSD (the places are filled with copies):",
         &files.commands,
     );
-    section("external-mcp.json, among the servers:", &pretty(&files.entry));
+    section(
+        "external-mcp.json, among the servers:",
+        &pretty(&files.entry),
+    );
     section(
         "jail-policy.json, beside what is there (choose a free uid and gid):",
         &pretty(&files.policy),
@@ -251,7 +284,10 @@ fn text(
             &files.filter,
         );
     }
-    let path = format!("{}, to be narrowed by hand:", SERVICE.contract(&seen.server).display());
+    let path = format!(
+        "{}, to be narrowed by hand:",
+        SERVICE.contract(&seen.server).display()
+    );
     section(&path, &pretty(&files.contract));
     let parts = proposal.parts.iter().map(|part| {
         let kind = match part.kind {
@@ -274,7 +310,11 @@ fn text(
     });
     section("What was seen for each line:", &parts.collect::<Vec<_>>());
     let left_out = proposal.left_out.iter().map(|left| {
-        let mark = if left.is_suspicious { "suspicious" } else { "not needed" };
+        let mark = if left.is_suspicious {
+            "suspicious"
+        } else {
+            "not needed"
+        };
         format!(
             "{mark}  {}  [{}; {}]",
             visible(&left.value),
@@ -283,7 +323,11 @@ fn text(
         )
     });
     section("Left out:", &left_out.collect::<Vec<_>>());
-    let lines = |all: &[String]| all.iter().map(|line| visible(line).into_owned()).collect::<Vec<_>>();
+    let lines = |all: &[String]| {
+        all.iter()
+            .map(|line| visible(line).into_owned())
+            .collect::<Vec<_>>()
+    };
     let mut refused = lines(&report.refused);
     if refused.len() > MAX_REFUSED {
         let more = refused.split_off(MAX_REFUSED).len();
@@ -322,7 +366,9 @@ mod tests {
         notes
             .named
             .take(&work.display().to_string(), "argument 1 of the command");
-        notes.named.take("http://[2001:db8::1]:8080/x", "an argument of fetch");
+        notes
+            .named
+            .take("http://[2001:db8::1]:8080/x", "an argument of fetch");
         notes.named.take("https://u@192.0.2.9/", "the variable URL");
         notes.named.take("/home/u/.ssh", "an argument of read");
         notes.named.take("/home", "an argument of read");
@@ -382,7 +428,10 @@ mod tests {
         let inner = work.join("inner").display().to_string();
         assert_eq!(values(PartKind::WritableMount), [inner.as_str()]);
         assert_eq!(values(PartKind::Root), ["/opt/x", "/usr"]);
-        assert_eq!(values(PartKind::Address), ["192.0.2.9:443", "[2001:db8::1]:8080"]);
+        assert_eq!(
+            values(PartKind::Address),
+            ["192.0.2.9:443", "[2001:db8::1]:8080"]
+        );
         assert_eq!(proposal.left_out[0].value, "198.51.100.1:443");
         let files = ProposalFiles::of(&seen, &proposal);
         let registry = json!({ "servers": files.entry }).to_string();
@@ -393,7 +442,11 @@ mod tests {
         policy["caller"] = json!("colibri");
         let policy = Policy::parse(policy.to_string().as_bytes(), "p").unwrap();
         assert_eq!(policy.mounts[0].at, jail.mounts[0].at);
-        assert!(files.commands[1].contains("'\\''s work/inner'"), "{:?}", files.commands);
+        assert!(
+            files.commands[1].contains("'\\''s work/inner'"),
+            "{:?}",
+            files.commands
+        );
         assert!(
             files.filter[1].contains("to 2001:db8::1 port 8080"),
             "{:?}",
@@ -431,7 +484,8 @@ mod tests {
             "/srv/data/x",
             "/tmp/of-another",
         ];
-        let mut accesses: Vec<ObservedAccess> = wishes.iter().take(6).map(|path| read(*path)).collect();
+        let mut accesses: Vec<ObservedAccess> =
+            wishes.iter().take(6).map(|path| read(*path)).collect();
         accesses.extend(wishes.iter().skip(6).take(3).map(|path| write(*path)));
         accesses.push(read(wishes[9]));
         accesses.push(read(work.join(".env")));
@@ -442,20 +496,33 @@ mod tests {
         let proposal = propose(&seen, &[]);
         let shown = [PartKind::Root, PartKind::Mount, PartKind::WritableMount];
         assert!(
-            proposal.parts.iter().all(|part| !shown.contains(&part.kind)),
+            proposal
+                .parts
+                .iter()
+                .all(|part| !shown.contains(&part.kind)),
             "{proposal:?}"
         );
         for wish in wishes.into_iter().chain(["/home/u/.aws/credentials"]) {
             let left = proposal.left_out.iter().find(|left| left.value == wish);
-            assert!(left.is_some_and(|left| left.is_suspicious), "{wish}: {proposal:?}");
+            assert!(
+                left.is_some_and(|left| left.is_suspicious),
+                "{wish}: {proposal:?}"
+            );
         }
         // No word of the person's makes a secret part of it.
         let proposal = propose(
             &seen,
-            &["/home/u/.ssh".to_owned(), "/home".to_owned(), "/etc".to_owned()],
+            &[
+                "/home/u/.ssh".to_owned(),
+                "/home".to_owned(),
+                "/etc".to_owned(),
+            ],
         );
         assert!(
-            proposal.parts.iter().all(|part| !shown.contains(&part.kind)),
+            proposal
+                .parts
+                .iter()
+                .all(|part| !shown.contains(&part.kind)),
             "{proposal:?}"
         );
     }
@@ -468,7 +535,10 @@ mod tests {
         let proposal = propose(&seen(&work, vec![read(work.join("a"))]), &[]);
         assert_eq!(proposal.values(PartKind::Mount).count(), 1);
         assert!(
-            proposal.warnings.iter().any(|warning| warning.contains(".env")),
+            proposal
+                .warnings
+                .iter()
+                .any(|warning| warning.contains(".env")),
             "{proposal:?}"
         );
     }
@@ -478,9 +548,15 @@ mod tests {
         let place = tempfile::tempdir_in("/var/tmp").unwrap();
         let work = place.path().canonicalize().unwrap();
         let odd = "x\u{1b}[2J\n  needed      mount, write  /etc";
-        let seen = seen(&work, vec![read(work.join(odd)), write("/srv/one/\u{202e}two")]);
+        let seen = seen(
+            &work,
+            vec![read(work.join(odd)), write("/srv/one/\u{202e}two")],
+        );
         assert_eq!(seen.odd_names, 2);
-        assert!(seen.files.contains_key("/srv/one") && !seen.files.keys().any(|path| path.contains('\n')));
+        assert!(
+            seen.files.contains_key("/srv/one")
+                && !seen.files.keys().any(|path| path.contains('\n'))
+        );
         let mut notes = SessionNotes::default();
         for number in 0..30_000 {
             notes.note(write(format!("/srv/a/{}/{number}", number % 7)));

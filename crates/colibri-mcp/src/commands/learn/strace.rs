@@ -72,7 +72,9 @@ impl StraceReader {
         let Some((thread, text)) = line.split_once(' ') else {
             return;
         };
-        let Ok(thread) = thread.parse::<i32>() else { return };
+        let Ok(thread) = thread.parse::<i32>() else {
+            return;
+        };
         let text = text.trim_start();
         if self.threads.len() > MAX_REMEMBERED || self.begun.len() > MAX_REMEMBERED {
             note(ObservedAccess::Escape {
@@ -88,7 +90,9 @@ impl StraceReader {
         } else if let Some(begun) = text.strip_suffix("<unfinished ...>") {
             self.begun.insert(thread, begun.trim_end().to_owned());
         } else if let Some(rest) = text.strip_prefix("<... ") {
-            let (Some(begun), Some((_, rest))) = (self.begun.remove(&thread), rest.split_once(" resumed>")) else {
+            let (Some(begun), Some((_, rest))) =
+                (self.begun.remove(&thread), rest.split_once(" resumed>"))
+            else {
                 return;
             };
             self.call(thread, &format!("{begun}{rest}"), note);
@@ -111,12 +115,19 @@ impl StraceReader {
     }
 
     /// Notes a new thread, or process, with the thread that made it.
-    fn make(&mut self, thread: i32, maker: Option<(i32, bool)>, note: &mut dyn FnMut(ObservedAccess)) {
-        let parent = maker.and_then(|(maker, is_thread)| Some((*self.threads.get(&maker)?, is_thread)));
+    fn make(
+        &mut self,
+        thread: i32,
+        maker: Option<(i32, bool)>,
+        note: &mut dyn FnMut(ObservedAccess),
+    ) {
+        let parent =
+            maker.and_then(|(maker, is_thread)| Some((*self.threads.get(&maker)?, is_thread)));
         match parent {
             Some((process, true)) => drop(self.threads.insert(thread, process)),
             other => {
-                let directory = other.and_then(|(parent, _)| self.directories.get(&parent).cloned());
+                let directory =
+                    other.and_then(|(parent, _)| self.directories.get(&parent).cloned());
                 self.threads.insert(thread, thread);
                 self.directories
                     .insert(thread, directory.unwrap_or_else(|| self.start.clone()));
@@ -179,8 +190,10 @@ impl StraceReader {
                     note(ObservedAccess::Execute { path });
                 }
             }
-            "mkdir" | "unlink" | "rmdir" | "chmod" | "chown" | "lchown" | "truncate" | "mknod" | "setxattr"
-            | "lsetxattr" | "removexattr" | "lremovexattr" => write(plain(0), has_failed, note),
+            "mkdir" | "unlink" | "rmdir" | "chmod" | "chown" | "lchown" | "truncate" | "mknod"
+            | "setxattr" | "lsetxattr" | "removexattr" | "lremovexattr" => {
+                write(plain(0), has_failed, note)
+            }
             "mkdirat" | "unlinkat" | "fchmodat" | "fchmodat2" | "fchownat" | "mknodat" => {
                 write(at_directory(0), has_failed, note);
             }
@@ -222,16 +235,24 @@ impl StraceReader {
             },
             "sendto" | "sendmsg" | "sendmmsg" => self.send(&call, note),
             "clone" | "clone3" | "fork" | "vfork" => self.made(thread, &call, note),
-            "ptrace" if argument(0) != "PTRACE_TRACEME" && !has_failed => escape("it traces another process", note),
-            "process_vm_writev" | "pidfd_getfd" if !has_failed => escape("it reaches into another process", note),
+            "ptrace" if argument(0) != "PTRACE_TRACEME" && !has_failed => {
+                escape("it traces another process", note)
+            }
+            "process_vm_writev" | "pidfd_getfd" if !has_failed => {
+                escape("it reaches into another process", note)
+            }
             "io_uring_setup" if !has_failed => note(ObservedAccess::Unseen {
                 why: "it has an io_uring, whose operations no tracer sees".to_owned(),
             }),
-            "chroot" | "pivot_root" | "mount" | "setns" if !has_failed => escape("it has changed its root", note),
+            "chroot" | "pivot_root" | "mount" | "setns" if !has_failed => {
+                escape("it has changed its root", note)
+            }
             "unshare" if !has_failed && argument(0).contains("CLONE_NEWNS") => {
                 escape("it has a view of the files of its own", note);
             }
-            "open_by_handle_at" if !has_failed => escape("it opens files without their names", note),
+            "open_by_handle_at" if !has_failed => {
+                escape("it opens files without their names", note)
+            }
             _ => {}
         }
     }
@@ -251,7 +272,9 @@ impl StraceReader {
             return;
         }
         let has = |flag: &str| flags.contains(flag);
-        let Some(opened) = descriptor(result) else { return };
+        let Some(opened) = descriptor(result) else {
+            return;
+        };
         if opened == self.pipe.as_bytes() {
             return escape("it has opened what the tracer writes to", note);
         }
@@ -317,7 +340,10 @@ impl StraceReader {
             return escape("it has made a process that cannot be traced", note);
         }
         if text.contains("CLONE_NEWNS") {
-            return escape("it has made a process with a view of the files of its own", note);
+            return escape(
+                "it has made a process with a view of the files of its own",
+                note,
+            );
         }
         let digits = call.result.split(|c: char| !c.is_ascii_digit()).next();
         if let Some(child) = digits.and_then(|digits| digits.parse::<i32>().ok())
@@ -329,11 +355,15 @@ impl StraceReader {
 }
 
 fn is_making(call: &str) -> bool {
-    ["clone", "fork", "vfork"].iter().any(|name| call.starts_with(name))
+    ["clone", "fork", "vfork"]
+        .iter()
+        .any(|name| call.starts_with(name))
 }
 
 fn escape(why: &str, note: &mut dyn FnMut(ObservedAccess)) {
-    note(ObservedAccess::Escape { why: why.to_owned() });
+    note(ObservedAccess::Escape {
+        why: why.to_owned(),
+    });
 }
 
 fn write(path: Option<PathBuf>, has_failed: bool, note: &mut dyn FnMut(ObservedAccess)) {
@@ -397,7 +427,8 @@ fn quoted(text: &str) -> Option<Vec<u8>> {
 /// The name of a descriptor in angle brackets, as of `3<…>` and `AT_FDCWD<…>`.
 fn descriptor(text: &str) -> Option<Vec<u8>> {
     let (number, name) = text.split_once('<')?;
-    let is_number = number == "AT_FDCWD" || number.bytes().all(|b| b.is_ascii_digit()) && !number.is_empty();
+    let is_number =
+        number == "AT_FDCWD" || number.bytes().all(|b| b.is_ascii_digit()) && !number.is_empty();
     is_number.then(|| hex_escapes(name))
 }
 
@@ -435,7 +466,9 @@ pub(super) fn question(message: &[u8]) -> Option<String> {
             return Some(name).filter(|name| !name.is_empty());
         }
         let label = after.get(..usize::from(length))?;
-        let is_plain = label.iter().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
+        let is_plain = label
+            .iter()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(b));
         if length > 63 || !is_plain || name.len() + label.len() > MAX_NAME {
             return None;
         }
@@ -515,13 +548,17 @@ mod tests {
             written("/w/d/g"),
             address("127.0.0.1:9"),
             address("[::1]:9"),
-            ObservedAccess::ConnectLocal { path: "@abs".into() },
+            ObservedAccess::ConnectLocal {
+                path: "@abs".into(),
+            },
             address("10.0.0.1:53"),
             ObservedAccess::Lookup {
                 name: "example.org".to_owned(),
             },
             ObservedAccess::Processes { count: 2 },
-            ObservedAccess::Execute { path: "/bin/sh".into() },
+            ObservedAccess::Execute {
+                path: "/bin/sh".into(),
+            },
         ];
         assert_eq!(found, expected);
     }
@@ -529,7 +566,11 @@ mod tests {
     #[test]
     fn no_name_of_a_file_is_taken_for_another_part_of_a_line() {
         let forged = b"x\", O_RDONLY) = 3</etc/shadow>\n41  openat(AT_FDCWD</>, \"/root/.ssh\xff";
-        let found = read(&[opened(forged, "O_RDONLY|O_CLOEXEC", &[b"/w/", &forged[..]].concat())]);
+        let found = read(&[opened(
+            forged,
+            "O_RDONLY|O_CLOEXEC",
+            &[b"/w/", &forged[..]].concat(),
+        )]);
         let path = path_of([b"/w/", &forged[..]].concat());
         assert_eq!(
             found,
@@ -555,7 +596,8 @@ mod tests {
 
     #[test]
     fn what_escapes_the_tracer_is_reported() {
-        let is_escape = |line: String| matches!(&read(&[line])[..], [ObservedAccess::Escape { .. }]);
+        let is_escape =
+            |line: String| matches!(&read(&[line])[..], [ObservedAccess::Escape { .. }]);
         assert!(is_escape(opened(b"link/9", "O_WRONLY", PIPE.as_bytes())));
         for line in [
             "41  clone(child_stack=NULL, flags=CLONE_UNTRACED|SIGCHLD) = 42",
@@ -577,7 +619,10 @@ mod tests {
         let none = [
             opened(b"/proc/self/fd/6", "O_WRONLY", b"pipe:[78]"),
             opened(b"/proc/self/fd/6", "O_RDONLY", b"socket:[78]"),
-            format!("{}(deleted)", opened(b"/proc/self/fd/6", "O_RDONLY", b"/tmp/x")),
+            format!(
+                "{}(deleted)",
+                opened(b"/proc/self/fd/6", "O_RDONLY", b"/tmp/x")
+            ),
             opened(b"/x", "O_RDONLY|O_PATH", b"/x"),
         ];
         assert_eq!(read(&none), []);
@@ -600,9 +645,13 @@ mod tests {
             is_directory: false,
         };
         let expected = [
-            ObservedAccess::Write { path: "/a/f".into() },
+            ObservedAccess::Write {
+                path: "/a/f".into(),
+            },
             ObservedAccess::Processes { count: 2 },
-            ObservedAccess::Miss { path: "/a/g".into() },
+            ObservedAccess::Miss {
+                path: "/a/g".into(),
+            },
             read_only("/proc/self/a"),
             read_only("/proc/9/a"),
         ];
@@ -614,7 +663,14 @@ mod tests {
         let head = [0_u8; 12];
         let of = |rest: &[u8]| question(&[&head[..], rest].concat());
         assert_eq!(of(b"\x03WWW\x02at\x00\x00\x01"), Some("www.at".to_owned()));
-        for bad in [&b""[..], b"\x00", b"\x05ab", b"\x03a\nb\x00", b"\x40", b"\x03abc"] {
+        for bad in [
+            &b""[..],
+            b"\x00",
+            b"\x05ab",
+            b"\x03a\nb\x00",
+            b"\x40",
+            b"\x03abc",
+        ] {
             assert_eq!(of(bad), None, "{bad:?}");
         }
         assert_eq!(question(b"short"), None);

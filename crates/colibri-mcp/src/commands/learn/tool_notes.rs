@@ -73,7 +73,10 @@ impl ArgumentShape {
                     if !is_known && (self.properties.len() >= MAX_KEYS || key.len() > MAX_NAME) {
                         self.is_open = true;
                     } else {
-                        self.properties.entry(key.clone()).or_default().take(member, depth + 1);
+                        self.properties
+                            .entry(key.clone())
+                            .or_default()
+                            .take(member, depth + 1);
                     }
                 }
             }
@@ -98,7 +101,10 @@ impl ArgumentShape {
         let mut schema = Map::new();
         // Each integer is a number, too.
         let is_number = self.types.contains("number");
-        let types = self.types.iter().filter(|name| !(is_number && *name == "integer"));
+        let types = self
+            .types
+            .iter()
+            .filter(|name| !(is_number && *name == "integer"));
         let types: Vec<&String> = types.collect();
         match types[..] {
             [one] => drop(schema.insert("type".to_owned(), json!(one))),
@@ -112,7 +118,10 @@ impl ArgumentShape {
             if !always.is_empty() {
                 schema.insert("required".to_owned(), json!(always));
             }
-            let properties = self.properties.iter().map(|(key, shape)| (key.clone(), shape.schema()));
+            let properties = self
+                .properties
+                .iter()
+                .map(|(key, shape)| (key.clone(), shape.schema()));
             schema.insert("properties".to_owned(), Value::Object(properties.collect()));
             if self.is_open {
                 schema.insert("additionalProperties".to_owned(), json!(true));

@@ -54,7 +54,9 @@ impl KtraceProcess {
         variables: &[(String, String)],
         directory: &Path,
     ) -> Result<KtraceProcess, CommandError> {
-        let failed = |error: std::io::Error| CommandError::Machine(format!("cannot start /usr/bin/ktrace: {error}"));
+        let failed = |error: std::io::Error| {
+            CommandError::Machine(format!("cannot start /usr/bin/ktrace: {error}"))
+        };
         let place = tempfile::Builder::new()
             .prefix("colibri-learn-")
             .tempdir()
@@ -124,7 +126,9 @@ pub(super) fn read_trace(
             let mut notes = notes.lock();
             reader.read(&piece[..length], &mut |access| {
                 notes.note(match access {
-                    ObservedAccess::Read { path, .. } | ObservedAccess::Write { path } if path == source.path => {
+                    ObservedAccess::Read { path, .. } | ObservedAccess::Write { path }
+                        if path == source.path =>
+                    {
                         ObservedAccess::Escape {
                             why: "it has opened what the tracer writes to".to_owned(),
                         }

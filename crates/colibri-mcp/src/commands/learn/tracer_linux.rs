@@ -49,14 +49,20 @@ impl StraceProcess {
         directory: &Path,
     ) -> Result<StraceProcess, CommandError> {
         let strace = find_program("strace").ok_or_else(|| {
-            CommandError::Machine("strace is not on PATH, and a server is observed by it: install strace".to_owned())
+            CommandError::Machine(
+                "strace is not on PATH, and a server is observed by it: install strace".to_owned(),
+            )
         })?;
-        let failed =
-            |error: std::io::Error| CommandError::Machine(format!("cannot start {}: {error}", strace.display()));
-        let (trace, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(|errno| failed(errno.into()))?;
-        let pipe = std::fs::read_link(format!("/proc/self/fd/{}", trace.as_raw_fd())).map_err(failed)?;
+        let failed = |error: std::io::Error| {
+            CommandError::Machine(format!("cannot start {}: {error}", strace.display()))
+        };
+        let (trace, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+            .map_err(|errno| failed(errno.into()))?;
+        let pipe =
+            std::fs::read_link(format!("/proc/self/fd/{}", trace.as_raw_fd())).map_err(failed)?;
         // The tracer inherits a copy; the shell below it closes that before it becomes the server.
-        let number = fcntl(&writer, FcntlArg::F_DUPFD(*FREE.start())).map_err(|errno| failed(errno.into()))?;
+        let number = fcntl(&writer, FcntlArg::F_DUPFD(*FREE.start()))
+            .map_err(|errno| failed(errno.into()))?;
         // What outlives its tracer comes to this process, and is found.
         nix::sys::prctl::set_child_subreaper(true).map_err(|errno| failed(errno.into()))?;
         let child = (|| {
@@ -77,7 +83,13 @@ impl StraceProcess {
                     "-o",
                 ])
                 .arg(format!("/proc/self/fd/{number}"))
-                .args(["--", "/bin/sh", "-c", &format!("exec \"$@\" {number}>&-"), "sh"])
+                .args([
+                    "--",
+                    "/bin/sh",
+                    "-c",
+                    &format!("exec \"$@\" {number}>&-"),
+                    "sh",
+                ])
                 .args(words)
                 .env_clear()
                 .envs(variables.iter().map(|(name, value)| (name, value)))
@@ -131,7 +143,9 @@ pub(super) fn read_trace(
                 let mut notes = notes.lock();
                 for (_, line) in each_line(piece) {
                     let line = String::from_utf8_lossy(line);
-                    reader.read(line.trim_end_matches('\n'), &mut |access| notes.note(access));
+                    reader.read(line.trim_end_matches('\n'), &mut |access| {
+                        notes.note(access)
+                    });
                 }
                 if reader.has_ended || !notes.seen.escapes.is_empty() {
                     ends.store(true, Ordering::Relaxed);
@@ -155,7 +169,11 @@ pub(super) fn kill_traced(server: &StraceProcess) -> bool {
     let (tracer, own) = (server.child.id(), std::process::id());
     let mut found = false;
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+        let Some(process) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok())
+        else {
             continue;
         };
         let mut status = String::new();
@@ -168,9 +186,12 @@ pub(super) fn kill_traced(server: &StraceProcess) -> bool {
         }
         let is = |key: &str, number: u32| {
             let mut values = status.lines().filter_map(|line| line.strip_prefix(key));
-            values.next().is_some_and(|value| value.trim().parse() == Ok(number))
+            values
+                .next()
+                .is_some_and(|value| value.trim().parse() == Ok(number))
         };
-        let is_left = is("PPid:", own) && process.unsigned_abs() != tracer && !status.contains("State:\tZ");
+        let is_left =
+            is("PPid:", own) && process.unsigned_abs() != tracer && !status.contains("State:\tZ");
         if is("TracerPid:", tracer) || is_left {
             found = true;
             let _ = kill(Pid::from_raw(process), Signal::SIGKILL);

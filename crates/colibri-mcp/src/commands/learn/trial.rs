@@ -64,14 +64,18 @@ pub(super) fn run(
     let entry = entry(&seen.server, &context.place)?;
     let reads: Vec<Pattern> = patterns(entry.as_ref());
     let is_reading = |call: &RecordedCall| {
-        let says = seen.tools.get(&call.tool).is_some_and(|tool| tool.read_only);
+        let says = seen
+            .tools
+            .get(&call.tool)
+            .is_some_and(|tool| tool.read_only);
         says || reads.iter().any(|pattern| pattern.matches(&call.tool))
     };
     let (reading, others): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_reading);
     if cfg!(target_os = "freebsd") {
         let mut connection = context.connect()?;
         // A service's registry is root's to read; the daemon says to everybody which servers have a jail.
-        let (answer, _) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+        let (answer, _) =
+            connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
         let is_jailed = |server: &ServerFacts| server.id == seen.server && server.jail.is_some();
         if !answer.servers.iter().any(is_jailed) {
             return Err(CommandError::Data(format!(
@@ -81,7 +85,13 @@ pub(super) fn run(
             )));
         }
         let id = &seen.server;
-        let failures = repeat(&mut DaemonTrial { connection, id }, reading, others, yes, context)?;
+        let failures = repeat(
+            &mut DaemonTrial { connection, id },
+            reading,
+            others,
+            yes,
+            context,
+        )?;
         return finish(failures, Vec::new(), context);
     }
     context.tell(
@@ -97,7 +107,11 @@ pub(super) fn run(
     finish(failures, refused, context)
 }
 
-fn finish(failures: Vec<String>, refused: Vec<String>, context: &CommandContext) -> Result<ExitCode, CommandError> {
+fn finish(
+    failures: Vec<String>,
+    refused: Vec<String>,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let facts = json!({ "failed": failures, "refused": refused });
     let mut text = match failures.is_empty() && refused.is_empty() {
         true => "Everything that was repeated works with this proposal.".to_owned(),
@@ -148,7 +162,10 @@ fn agrees(call: &str) -> Result<bool, CommandError> {
     }
     eprint!("Call {call}? [y/N] ");
     let answer = interrupt::read_line()?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
 }
 
 /// The recorded calls, each once.
@@ -167,7 +184,10 @@ fn recorded(id: &str) -> Result<Vec<RecordedCall>, CommandError> {
     for line in BufReader::new(File::open(&path).map_err(failed)?).lines() {
         let line = line.map_err(failed)?;
         let call: RecordedCall = serde_json::from_str(&line).map_err(|error| {
-            CommandError::Data(format!("{}: {error}; remove the file, and record anew", path.display()))
+            CommandError::Data(format!(
+                "{}: {error}; remove the file, and record anew",
+                path.display()
+            ))
         })?;
         calls.push(call);
     }
@@ -191,7 +211,9 @@ fn entry(id: &str, place: &DaemonAddress) -> Result<Option<Value>, CommandError>
 
 /// The entry's patterns of tools that only read.
 fn patterns(entry: Option<&Value>) -> Vec<Pattern> {
-    let reads = entry.and_then(|entry| entry.get("reads")).and_then(Value::as_array);
+    let reads = entry
+        .and_then(|entry| entry.get("reads"))
+        .and_then(Value::as_array);
     reads
         .into_iter()
         .flatten()
@@ -210,7 +232,13 @@ impl TrialServer for DaemonTrial<'_> {
     fn call(&mut self, recorded: &RecordedCall) -> Result<Option<String>, CommandError> {
         let arguments = RawValue::from_string(recorded.arguments.clone())
             .map_err(|error| CommandError::Data(format!("{}: {error}", recorded.tool)))?;
-        let result = call::call(&mut self.connection, self.id, &recorded.tool, &arguments, &mut |_| {})?;
+        let result = call::call(
+            &mut self.connection,
+            self.id,
+            &recorded.tool,
+            &arguments,
+            &mut |_| {},
+        )?;
         Ok(result.is_error.then(|| result.readable()))
     }
 }
@@ -224,8 +252,13 @@ struct ObservedTrial {
 }
 
 impl ObservedTrial {
-    fn start(seen: &Observation, entry: Option<&Value>, place: &DaemonAddress) -> Result<ObservedTrial, CommandError> {
-        let failed = |error: io::Error| CommandError::Machine(format!("cannot make a pipe: {error}"));
+    fn start(
+        seen: &Observation,
+        entry: Option<&Value>,
+        place: &DaemonAddress,
+    ) -> Result<ObservedTrial, CommandError> {
+        let failed =
+            |error: io::Error| CommandError::Machine(format!("cannot make a pipe: {error}"));
         let (input, to) = io::pipe().map_err(failed)?;
         let (from, output) = io::pipe().map_err(failed)?;
         let server = match entry {
@@ -250,7 +283,8 @@ impl ObservedTrial {
             number: 0,
         };
         let client = json!({ "name": "colibri-mcp", "version": env!("CARGO_PKG_VERSION") });
-        let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+        let hello =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
         tried.request("initialize", &hello)?;
         tried.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }))?;
         Ok(tried)
@@ -272,7 +306,11 @@ impl ObservedTrial {
             let message = match self.answers.recv_timeout(Duration::from_millis(100)) {
                 Ok(message) => message,
                 Err(RecvTimeoutError::Timeout) if Instant::now() < until => continue,
-                Err(_) => return Err(CommandError::DeadServer(format!("the server does not answer {method}"))),
+                Err(_) => {
+                    return Err(CommandError::DeadServer(format!(
+                        "the server does not answer {method}"
+                    )));
+                }
             };
             if let (Some(_), Some(request)) = (message.get("method"), message.get("id")) {
                 let error = json!({ "code": -32601, "message": "nobody is there to answer" });
@@ -294,7 +332,10 @@ impl ObservedTrial {
 impl TrialServer for ObservedTrial {
     fn call(&mut self, call: &RecordedCall) -> Result<Option<String>, CommandError> {
         let arguments: Value = serde_json::from_str(&call.arguments).unwrap_or_default();
-        let answer = self.request("tools/call", &json!({ "name": call.tool, "arguments": arguments }))?;
+        let answer = self.request(
+            "tools/call",
+            &json!({ "name": call.tool, "arguments": arguments }),
+        )?;
         if let Some(error) = answer.get("error") {
             return Ok(Some(error.to_string()));
         }

@@ -110,16 +110,21 @@ pub(crate) fn show<S: Screen>(
 ) -> Result<ExitCode, CommandError> {
     let told = Arc::new(AtomicI32::new(0));
     let tell = told.clone();
-    on_signals(&[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP], move |signal| {
-        tell.store(signal as i32, Ordering::SeqCst);
-        std::thread::sleep(LAST_DRAW);
-        restore();
-        std::process::exit(128 + signal as i32);
-    })?;
+    on_signals(
+        &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP],
+        move |signal| {
+            tell.store(signal as i32, Ordering::SeqCst);
+            std::thread::sleep(LAST_DRAW);
+            restore();
+            std::process::exit(128 + signal as i32);
+        },
+    )?;
     let (sender, news) = channel();
     std::thread::spawn(move || {
         loop {
-            let Err(trouble) = listen(&sender) else { return };
+            let Err(trouble) = listen(&sender) else {
+                return;
+            };
             let refused = matches!(trouble, CommandError::Request(RequestError::Refused { .. }));
             if sender.send(News::Trouble(trouble)).is_err() || refused {
                 return;
@@ -131,7 +136,11 @@ pub(crate) fn show<S: Screen>(
     match news.recv() {
         Ok(News::Heard(heard)) => screen.update(heard),
         Ok(News::Trouble(failure)) => return Err(failure),
-        Err(_) => return Err(CommandError::Machine("the thread that listens has ended".to_owned())),
+        Err(_) => {
+            return Err(CommandError::Machine(
+                "the thread that listens has ended".to_owned(),
+            ));
+        }
     }
     {
         let _restored = TerminalGuard::at_the_end();
@@ -140,7 +149,9 @@ pub(crate) fn show<S: Screen>(
     }
     match told.load(Ordering::SeqCst) {
         0 => Ok(ExitCode::SUCCESS),
-        signal => Ok(ExitCode::from(128 + u8::try_from(signal).unwrap_or_default())),
+        signal => Ok(ExitCode::from(
+            128 + u8::try_from(signal).unwrap_or_default(),
+        )),
     }
 }
 
@@ -185,14 +196,19 @@ fn watch<S: Screen>(
                     lost = None;
                     screen.update(heard);
                 }
-                News::Trouble(failure @ CommandError::Request(RequestError::Refused { .. })) => return Err(failure),
+                News::Trouble(failure @ CommandError::Request(RequestError::Refused { .. })) => {
+                    return Err(failure);
+                }
                 News::Trouble(failure) => {
                     let since = lost.map_or_else(Instant::now, |(since, _)| since);
                     lost = Some((since, failure.to_string()));
                 }
             }
         }
-        screen.trouble(lost.as_ref().map(|(since, why)| trouble(why, since.elapsed())));
+        screen.trouble(
+            lost.as_ref()
+                .map(|(since, why)| trouble(why, since.elapsed())),
+        );
         terminal.draw(|frame| screen.draw(frame.area(), frame.buffer_mut()))?;
         if event::poll(TICK)?
             && let Event::Key(key) = event::read()?
@@ -215,7 +231,9 @@ fn trouble(why: &str, since: Duration) -> String {
 fn pressed(key: KeyEvent, screen: &mut impl Screen) -> ControlFlow<()> {
     match key.code {
         _ if key.kind == KeyEventKind::Release => ControlFlow::Continue(()),
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => ControlFlow::Break(()),
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+            ControlFlow::Break(())
+        }
         code => screen.press(code),
     }
 }
@@ -244,7 +262,10 @@ mod tests {
 
     #[test]
     fn a_lost_connection_is_said_before_how_long_it_is_lost() {
-        assert_eq!(trouble("it is gone", Duration::ZERO), "it is gone; trying again");
+        assert_eq!(
+            trouble("it is gone", Duration::ZERO),
+            "it is gone; trying again"
+        );
         assert_eq!(
             trouble("it is gone", Duration::from_secs(12)),
             "it is gone; trying again for 12 s"

@@ -26,7 +26,12 @@ pub(crate) fn said(record: &TrailRow, user: &str) -> String {
         ]),
         "exit" | "retry" => format!(
             "{}  {:.1} ms",
-            join(&[&record.server, &record.tool, &record.result, &record.error_code]),
+            join(&[
+                &record.server,
+                &record.tool,
+                &record.result,
+                &record.error_code
+            ]),
             record.latency_ms
         ),
         "event" => join(&[&record.event]) + &details(&record.details),

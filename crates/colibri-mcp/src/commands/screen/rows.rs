@@ -41,7 +41,10 @@ impl RowSelection {
             (None, true) => step - 1,
             (None, false) => count - step,
         });
-        let found = places.filter_map(|at| self.order.get(at)).find(|id| holds(id)).cloned();
+        let found = places
+            .filter_map(|at| self.order.get(at))
+            .find(|id| holds(id))
+            .cloned();
         if found.is_some() {
             self.id = found;
         }
@@ -85,7 +88,14 @@ impl Rows {
     }
 
     /// Draws it in so many lines from the line `y` of the area on; which line is the next.
-    pub(crate) fn draw(&self, area: Rect, mut y: u16, room: u16, palette: Palette, buffer: &mut Buffer) -> u16 {
+    pub(crate) fn draw(
+        &self,
+        area: Rect,
+        mut y: u16,
+        room: u16,
+        palette: Palette,
+        buffer: &mut Buffer,
+    ) -> u16 {
         let end = y.saturating_add(room).min(area.height);
         self.head.draw(area, y, buffer);
         let (first, shown, more) = self.part(usize::from(room.saturating_sub(1)), palette);
@@ -106,7 +116,11 @@ impl Rows {
         }
         let shown = room.saturating_sub(1);
         let first = self.selected.map_or(0, |at| (at + 1).saturating_sub(shown));
-        let mut more = format!("  {} {} more lines: up/down", palette.mark, self.lines.len() - shown);
+        let mut more = format!(
+            "  {} {} more lines: up/down",
+            palette.mark,
+            self.lines.len() - shown
+        );
         let hidden = |at: &usize| !(first..first + shown).contains(at);
         let ids: Vec<&str> = (self.unwell.iter())
             .filter(|(at, _)| hidden(at))

@@ -26,7 +26,10 @@ pub(crate) struct Palette {
 
 impl Palette {
     pub(crate) fn new(colour: bool) -> Palette {
-        Palette { colour, mark: mark() }
+        Palette {
+            colour,
+            mark: mark(),
+        }
     }
 
     /// A style with this colour, where there is any.
@@ -63,7 +66,12 @@ impl StyledLine {
         }
     }
 
-    pub(crate) fn and(mut self, column: usize, text: impl Into<Cow<'static, str>>, style: Style) -> StyledLine {
+    pub(crate) fn and(
+        mut self,
+        column: usize,
+        text: impl Into<Cow<'static, str>>,
+        style: Style,
+    ) -> StyledLine {
         self.pieces.push((column, text.into(), style));
         self
     }
@@ -84,7 +92,13 @@ impl StyledLine {
             if let Ok(x) = u16::try_from(*column)
                 && room > 0
             {
-                buffer.set_stringn(area.x + x, area.y + y, fitted(text, room, mark), room, *style);
+                buffer.set_stringn(
+                    area.x + x,
+                    area.y + y,
+                    fitted(text, room, mark),
+                    room,
+                    *style,
+                );
             }
         }
     }
@@ -211,7 +225,10 @@ mod tests {
     #[test]
     fn long_texts_are_broken_where_they_can_be() {
         assert_eq!(wrapped("one two three", 8), ["one two", "three"]);
-        assert_eq!(wrapped("a longest-word b", 5), ["a", "longe", "st-wo", "rd b"]);
+        assert_eq!(
+            wrapped("a longest-word b", 5),
+            ["a", "longe", "st-wo", "rd b"]
+        );
         assert_eq!(wrapped("日本語", 5), ["日本", "語"]);
         assert_eq!(wrapped("日本", 1), ["日", "本"]);
         assert!(wrapped("", 5).is_empty());

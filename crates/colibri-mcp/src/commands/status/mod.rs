@@ -25,16 +25,23 @@ pub(crate) struct ShowStatusArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ShowStatusArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &ShowStatusArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     if arguments.metrics {
         return metrics::print(arguments.metrics_socket.clone(), context);
     }
     let mut connection = context.connect()?;
     let (status, raw_status) = connection.own_tool::<Status>("colibri_status", &json!({}))?;
-    let (hosted, raw_hosted) = connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
+    let (hosted, raw_hosted) =
+        connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
     let mut facts = json!({ "status": raw_status, "servers": raw_hosted });
     facts["servers"] = facts["servers"]["servers"].take();
-    context.answer(&facts, &format!("{}\n\n{}", show(&status), servers::show(&hosted)))
+    context.answer(
+        &facts,
+        &format!("{}\n\n{}", show(&status), servers::show(&hosted)),
+    )
 }
 
 fn show(status: &Status) -> String {
@@ -46,14 +53,25 @@ fn show(status: &Status) -> String {
             ("closed", Style::Plain)
         }
     };
-    let mut states: Vec<_> = status.servers.by_state.iter().filter(|(_, n)| **n > 0).collect();
+    let mut states: Vec<_> = status
+        .servers
+        .by_state
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .collect();
     states.sort_by_key(|(state, _)| state.name());
-    let states: Vec<_> = states.iter().map(|(state, n)| format!("{n} {state}")).collect();
+    let states: Vec<_> = states
+        .iter()
+        .map(|(state, n)| format!("{n} {state}"))
+        .collect();
     let servers = match states.as_slice() {
         [] => status.servers.total.to_string(),
         states => format!("{} ({})", status.servers.total, states.join(", ")),
     };
-    let result = daemon.budgets.tool_result_bytes.map_or("unlimited".to_owned(), bytes);
+    let result = daemon
+        .budgets
+        .tool_result_bytes
+        .map_or("unlimited".to_owned(), bytes);
     let budgets = format!(
         "{}: session {}, {} uncompacted turns, tool result {result}",
         daemon.cost_mode.name(),
@@ -66,7 +84,8 @@ fn show(status: &Status) -> String {
             let larger = spending.larger.map_or_else(String::new, |larger| {
                 format!(", or until cost mode {larger} is set (colibri_set_cost_mode)")
             });
-            let left = format!(", nothing left: tools of servers are refused until 00:00 UTC{larger}");
+            let left =
+                format!(", nothing left: tools of servers are refused until 00:00 UTC{larger}");
             (left, Style::Bad)
         }
         Some(left) => (format!(", {} left", bytes(left)), Style::Plain),
@@ -76,12 +95,22 @@ fn show(status: &Status) -> String {
         (0, _) | (_, None) => String::new(),
         (before, Some(at)) => {
             let at = &clock(at)[.."HH:MM".len()];
-            format!(", {} of them before the mode was chosen at {at} UTC", bytes(before))
+            format!(
+                ", {} of them before the mode was chosen at {at} UTC",
+                bytes(before)
+            )
         }
     };
-    let spent = format!("{} today (UTC){before}{}", bytes(spending.spent_bytes), left.0);
+    let spent = format!(
+        "{} today (UTC){before}{}",
+        bytes(spending.spent_bytes),
+        left.0
+    );
     let mut table = TextTable::new(&["colibri-mcpd", &daemon.version]);
-    table.row(&[("up", Style::Plain), (&duration(daemon.uptime_s), Style::Plain)]);
+    table.row(&[
+        ("up", Style::Plain),
+        (&duration(daemon.uptime_s), Style::Plain),
+    ]);
     table.row(&[("socket", Style::Plain), (&daemon.socket, Style::Plain)]);
     let lines = daemon.clients.saturating_sub(daemon.clients_http);
     let clients = format!(
@@ -93,14 +122,20 @@ fn show(status: &Status) -> String {
     table.row(&[("clients", Style::Plain), (&clients, Style::Plain)]);
     let write = match (daemon.private, daemon.gates.write) {
         (false, open) => gate(open),
-        (true, true) => ("open, as you agreed; colibri-mcp tasks disable closes it", Style::Good),
+        (true, true) => (
+            "open, as you agreed; colibri-mcp tasks disable closes it",
+            Style::Good,
+        ),
         (true, false) => (
             "closed: no tasks and agents before colibri-mcp tasks enable",
             Style::Plain,
         ),
     };
     table.row(&[("write gate", Style::Plain), write]);
-    table.row(&[("external-call gate", Style::Plain), gate(daemon.gates.external_call)]);
+    table.row(&[
+        ("external-call gate", Style::Plain),
+        gate(daemon.gates.external_call),
+    ]);
     let jail = if daemon.require_jail {
         "required"
     } else {
@@ -108,14 +143,20 @@ fn show(status: &Status) -> String {
     };
     table.row(&[("jails", Style::Plain), (jail, Style::Plain)]);
     table.row(&[("servers", Style::Plain), (&servers, Style::Plain)]);
-    let agents = daemon.agents_by_state.iter().map(|(state, n)| format!("{n} {state}"));
+    let agents = daemon
+        .agents_by_state
+        .iter()
+        .map(|(state, n)| format!("{n} {state}"));
     let agents: Vec<_> = agents.collect();
     if !agents.is_empty() {
         table.row(&[("agents", Style::Plain), (&agents.join(", "), Style::Plain)]);
     }
     table.row(&[("cost mode", Style::Plain), (&budgets, Style::Plain)]);
     table.row(&[("answers", Style::Plain), (&spent, left.1)]);
-    table.row(&[("registry", Style::Plain), (&daemon.registry.path, Style::Plain)]);
+    table.row(&[
+        ("registry", Style::Plain),
+        (&daemon.registry.path, Style::Plain),
+    ]);
     if let Some(error) = &daemon.registry.error {
         table.row(&[("registry error", Style::Bad), (error, Style::Bad)]);
     }
@@ -210,7 +251,10 @@ mod tests {
             }))
             .unwrap();
             // However wide the table is.
-            show(&status).split_whitespace().collect::<Vec<_>>().join(" ")
+            show(&status)
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         let mut spending = json!({"acts": true, "set_by": "user", "set": "fast", "escalates": false,
             "spent_bytes": 3_200_000, "before_bytes": 3_200_000, "chosen_at": 50_700_000, "left_bytes": 500_000,
@@ -222,7 +266,8 @@ mod tests {
         spending["left_bytes"] = json!(0);
         let text = shown(spending.clone());
         assert!(
-            text.contains("refused until 00:00 UTC registry") && !text.contains("colibri_set_cost_mode"),
+            text.contains("refused until 00:00 UTC registry")
+                && !text.contains("colibri_set_cost_mode"),
             "{text}"
         );
         spending["larger"] = json!("smart");

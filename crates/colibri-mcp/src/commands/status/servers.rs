@@ -1,7 +1,9 @@
 //! The hosted servers, their states and processes.
 
 use crate::terminal::{Style, TextTable, since};
-use colibri_api::{ServerElsewhere, ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT};
+use colibri_api::{
+    ServerElsewhere, ServerProcess, ServerState, ServerTransport, Servers, UNBOUNDED_MOUNT,
+};
 use colibri_text::{counted, visible};
 
 /// The place of a server that another host has, and as whom that host sees its callers.
@@ -145,7 +147,11 @@ mod tests {
         ] {
             assert!(text.replace("\n", " ").contains(part), "{part}: {text}");
         }
-        let processes: Vec<_> = answer.servers.iter().flat_map(|server| &server.processes).collect();
+        let processes: Vec<_> = answer
+            .servers
+            .iter()
+            .flat_map(|server| &server.processes)
+            .collect();
         assert_eq!(
             processes.into_iter().map(process_text).collect::<Vec<_>>(),
             [
@@ -154,6 +160,11 @@ mod tests {
                 "8, processes unknown",
             ]
         );
-        assert!(show(&Servers { servers: Vec::new() }).contains("No servers"));
+        assert!(
+            show(&Servers {
+                servers: Vec::new()
+            })
+            .contains("No servers")
+        );
     }
 }

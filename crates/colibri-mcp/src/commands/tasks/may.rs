@@ -29,7 +29,8 @@ pub(super) fn of_task(
     if !given.is_empty() || context.json || !io::stdin().is_terminal() {
         return read(given.iter().map(String::as_str));
     }
-    let (proposed, _): (ProposeMayResponse, _) = context.ask("colibri/propose-may", &json!({ "text": text }))?;
+    let (proposed, _): (ProposeMayResponse, _) =
+        context.ask("colibri/propose-may", &json!({ "text": text }))?;
     if !proposed.any_changes {
         return Ok(None);
     }
@@ -84,7 +85,11 @@ fn read<'w>(words: impl Iterator<Item = &'w str>) -> Result<Option<Vec<MayPatter
         let wrong = |error| CommandError::Usage(format!("--may {}: {error}", visible(word)));
         word.parse::<MayPattern>().map_err(wrong)
     };
-    words.iter().map(pattern).collect::<Result<_, _>>().map(Some)
+    words
+        .iter()
+        .map(pattern)
+        .collect::<Result<_, _>>()
+        .map(Some)
 }
 
 fn read_json(text: &str) -> Result<Option<Vec<MayPattern>>, CommandError> {
@@ -111,10 +116,16 @@ mod tests {
         let object = r#"{"tool":"mail/send","where":{"to":["a"]}}"#;
         let two = list(&["mail/*", object]).unwrap().unwrap();
         assert_eq!(two.len(), 2);
-        assert_eq!(read_json(&format!("[\"mail/*\",{object}]")).unwrap(), Some(two.clone()));
+        assert_eq!(
+            read_json(&format!("[\"mail/*\",{object}]")).unwrap(),
+            Some(two.clone())
+        );
         assert_eq!(read_json(object).unwrap().unwrap()[0], two[1]);
         for wrong in [&["none", "mail/*"][..], &["any", "none"], &["{\"tool\":1}"]] {
-            assert!(matches!(list(wrong), Err(CommandError::Usage(_))), "{wrong:?}");
+            assert!(
+                matches!(list(wrong), Err(CommandError::Usage(_))),
+                "{wrong:?}"
+            );
         }
         assert!(read_json("[1]").is_err());
     }
@@ -130,7 +141,9 @@ mod tests {
         };
         let text = question(&proposed);
         assert!(
-            text.contains("mail/send") && !text.contains('\u{1b}') && text.ends_with("May change: "),
+            text.contains("mail/send")
+                && !text.contains('\u{1b}')
+                && text.ends_with("May change: "),
             "{text}"
         );
         proposed.tools.clear();

@@ -65,7 +65,12 @@ enum TaskOrder {
         #[arg(long, conflicts_with = "task")]
         shared: bool,
         /// Only one that needs one of these, or nothing
-        #[arg(long, value_delimiter = ',', value_name = "CAPABILITY", conflicts_with = "task")]
+        #[arg(
+            long,
+            value_delimiter = ',',
+            value_name = "CAPABILITY",
+            conflicts_with = "task"
+        )]
         capabilities: Option<Vec<String>>,
     },
     /// Says that work on a claimed task begins, or goes on
@@ -119,7 +124,9 @@ impl TaskOrder {
     /// True if the write gate has to be open for it.
     fn changes_board(&self) -> bool {
         match self {
-            TaskOrder::List(_) | TaskOrder::Show(_) | TaskOrder::Enable | TaskOrder::Disable => false,
+            TaskOrder::List(_) | TaskOrder::Show(_) | TaskOrder::Enable | TaskOrder::Disable => {
+                false
+            }
             TaskOrder::Schedules(which) => which.deletes(),
             _ => true,
         }
@@ -172,7 +179,10 @@ struct ClaimedTaskArguments {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(crate) fn run(
+    arguments: &TasksArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let Some(order) = &arguments.order else {
         return list(&arguments.list, context);
     };
@@ -184,7 +194,8 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
         TaskOrder::List(which) => list(which, context),
         // Not by the tool, which models call: what a person shares here is shared without asking anybody.
         TaskOrder::Create(create) => {
-            let (created, raw) = context.ask::<CreatedTask>("colibri/create-task", &create.arguments(context)?)?;
+            let (created, raw) =
+                context.ask::<CreatedTask>("colibri/create-task", &create.arguments(context)?)?;
             context.print(&raw, || format!("Created task {}.", line(&created.task)))
         }
         TaskOrder::Intake { text, needs } => {
@@ -194,7 +205,9 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
             let taken = |taken: &CreatedTask| format!("Took in task {}.", line(&taken.task));
             context.show("colibri_intake_task", &given, taken)
         }
-        TaskOrder::Show(TaskArguments { task }) => one("colibri_get_task", &json!({ "task": task })),
+        TaskOrder::Show(TaskArguments { task }) => {
+            one("colibri_get_task", &json!({ "task": task }))
+        }
         TaskOrder::Next {
             task,
             shared,
@@ -215,8 +228,9 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
             let text = text_of(result)?;
             given["result"] = match as_json {
                 false => json!(text),
-                true => serde_json::from_str(&text)
-                    .map_err(|error| CommandError::Usage(format!("the result is no JSON: {error}")))?,
+                true => serde_json::from_str(&text).map_err(|error| {
+                    CommandError::Usage(format!("the result is no JSON: {error}"))
+                })?,
             };
             one("colibri_finish_task", &given)
         }
@@ -225,7 +239,11 @@ pub(crate) fn run(arguments: &TasksArguments, context: &CommandContext) -> Resul
             given["reason"] = json!(reason);
             one("colibri_fail_task", &given)
         }
-        TaskOrder::Release { task, claim, reason } => {
+        TaskOrder::Release {
+            task,
+            claim,
+            reason,
+        } => {
             let mut given = json!({ "task": task });
             put(&mut given, "claim", claim);
             put(&mut given, "reason", reason);
@@ -247,11 +265,19 @@ impl CreateTaskArguments {
     fn arguments(&self, context: &CommandContext) -> Result<Value, CommandError> {
         let mut given = json!({ "title": self.title });
         let description = self.description.as_deref().map(text_of).transpose()?;
-        let text = format!("{}\n{}", self.title, description.as_deref().unwrap_or_default());
+        let text = format!(
+            "{}\n{}",
+            self.title,
+            description.as_deref().unwrap_or_default()
+        );
         put(&mut given, "description", &description);
         put(&mut given, "may", &may::of_task(&self.may, &text, context)?);
         put(&mut given, "priority", &self.priority);
-        put(&mut given, "required_capabilities", &self.needs.capabilities);
+        put(
+            &mut given,
+            "required_capabilities",
+            &self.needs.capabilities,
+        );
         put(&mut given, "source", &self.needs.source);
         put(&mut given, "share", &self.share);
         Ok(given)
@@ -287,10 +313,19 @@ fn show(answer: &Tasks) -> String {
     // Where several hosts share the board.
     let has_hosts = answer.tasks.iter().any(|task| task.host.is_some());
     let host: &[&str] = if has_hosts { &["host"] } else { &[] };
-    let titles = [&["id"], host, &["status", "priority", "source", "title", "note"]].concat();
+    let titles = [
+        &["id"],
+        host,
+        &["status", "priority", "source", "title", "note"],
+    ]
+    .concat();
     let mut table = TextTable::new(&titles);
     for task in &answer.tasks {
-        let (id, priority, note) = (task.id.to_string(), task.said.priority.to_string(), note(task));
+        let (id, priority, note) = (
+            task.id.to_string(),
+            task.said.priority.to_string(),
+            note(task),
+        );
         let mut cells = vec![(id.as_str(), Style::Plain)];
         if has_hosts {
             cells.push((task.host.as_deref().unwrap_or("-"), Style::Plain));
@@ -323,7 +358,9 @@ fn show_next(answer: &NextTask) -> String {
         text.push_str(&format!("\n\n{}", lines(&task.said.description)));
     }
     let (id, claim) = (task.id, task.claim);
-    text.push_str(&format!("\n\nEnd it: colibri-mcp tasks finish {id} {claim} RESULT"));
+    text.push_str(&format!(
+        "\n\nEnd it: colibri-mcp tasks finish {id} {claim} RESULT"
+    ));
     text
 }
 
@@ -364,7 +401,9 @@ mod tests {
         let mut task = json!({"id": 7, "status": "queued", "priority": 3, "title": "Write\nit", "source": "",
             "description": "", "required_capabilities": [], "created_at": 0, "updated_at": 0,
             "created_by": nix::unistd::getuid().as_raw()});
-        task.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        task.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
         task
     }
 
@@ -376,7 +415,9 @@ mod tests {
         .unwrap();
         let text = show(&answer);
         assert!(
-            text.contains("queued") && text.contains("Write\\nit") && text.ends_with("--cursor abc"),
+            text.contains("queued")
+                && text.contains("Write\\nit")
+                && text.ends_with("--cursor abc"),
             "{text}"
         );
         assert!(text.contains("no agent can do any of cobol"), "{text}");
@@ -386,9 +427,15 @@ mod tests {
     fn shows_a_claim_and_a_result_and_nothing_that_a_terminal_acts_on() {
         let next = json!({"task": task(json!({"status": "claimed", "claim": 2, "description": "a\n\u{1b}[2Jb"}))});
         let text = show_next(&serde_json::from_value(next).unwrap());
-        assert!(text.starts_with("Claim 2 of task 7 [claimed] Write\\nit"), "{text}");
+        assert!(
+            text.starts_with("Claim 2 of task 7 [claimed] Write\\nit"),
+            "{text}"
+        );
         assert!(text.contains("\n\na\n\\u{1b}[2Jb\n"), "{text}");
-        assert!(text.ends_with("colibri-mcp tasks finish 7 2 RESULT"), "{text}");
+        assert!(
+            text.ends_with("colibri-mcp tasks finish 7 2 RESULT"),
+            "{text}"
+        );
         let shown = |result: &str| {
             let of = task(json!({"status": "done", "claimed_session": "00000000000000aa"}));
             let answer = format!("{{\"task\":{of},\"result\":{result}}}");
@@ -397,9 +444,13 @@ mod tests {
         assert!(shown("\"x\\u001b\\ny\"").ends_with("Result:\nx\\u{1b}\ny"));
         let text = shown("{\"n\":\"\\u001b\"}");
         assert!(
-            text.ends_with("Result:\n{\"n\":\"\\u001b\"}") && text.contains("instance 00000000000000aa"),
+            text.ends_with("Result:\n{\"n\":\"\\u001b\"}")
+                && text.contains("instance 00000000000000aa"),
             "{text}"
         );
-        assert_eq!(show_next(&NextTask { task: None }), "No task can be claimed now.");
+        assert_eq!(
+            show_next(&NextTask { task: None }),
+            "No task can be claimed now."
+        );
     }
 }

@@ -22,7 +22,12 @@ pub(super) struct CreateScheduleArguments {
     #[arg(long, requires = "title")]
     priority: Option<u32>,
     /// A capability that its taker needs
-    #[arg(long, value_delimiter = ',', value_name = "CAPABILITY", requires = "title")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "CAPABILITY",
+        requires = "title"
+    )]
     capabilities: Option<Vec<String>>,
     /// The tool's arguments, a JSON object
     #[arg(long, value_name = "JSON", requires = "tool")]
@@ -62,7 +67,10 @@ pub(super) struct ListSchedulesArguments {
 }
 
 /// Creates one.
-pub(super) fn create(create: &CreateScheduleArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn create(
+    create: &CreateScheduleArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut given = json!({ "action": "create" });
     put(&mut given, "cron", &create.when.cron);
     put(&mut given, "every_s", &create.when.every);
@@ -90,17 +98,22 @@ impl ListSchedulesArguments {
 }
 
 /// Lists them, or deletes one.
-pub(super) fn list(which: &ListSchedulesArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn list(
+    which: &ListSchedulesArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let given = match which.delete {
         Some(id) => json!({ "action": "delete", "schedule": id }),
         None => json!({ "action": "list" }),
     };
-    context.show("colibri_schedule_task", &given, |answer: &Schedules| {
-        match which.delete {
+    context.show(
+        "colibri_schedule_task",
+        &given,
+        |answer: &Schedules| match which.delete {
             Some(id) => format!("Deleted schedule {id}."),
             None => show(answer),
-        }
-    })
+        },
+    )
 }
 
 fn show(answer: &Schedules) -> String {

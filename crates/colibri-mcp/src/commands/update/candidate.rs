@@ -55,7 +55,11 @@ impl UpdateCandidate {
             text.push_str(&format!("\n  packages  {}", visible(&named)));
         }
         if !self.scripted.is_empty() {
-            let how = if self.lock.scripts { "are run" } else { "are not run" };
+            let how = if self.lock.scripts {
+                "are run"
+            } else {
+                "are not run"
+            };
             let names = self.scripted.join(", ");
             text.push_str(&format!(
                 "\n  note      scripts of these packages {how}: {}",
@@ -84,13 +88,18 @@ pub(super) fn find(
     scope: &InstallScope,
     tools: &PackageTools,
 ) -> anyhow::Result<Option<UpdateCandidate>> {
-    let current = PackageLock::of(old, scope, id)?.context("its lock is not here: colibri-mcp sync")?;
+    let current =
+        PackageLock::of(old, scope, id)?.context("its lock is not here: colibri-mcp sync")?;
     let (registry, name, version) = match &old.origin {
         PackageOrigin::Npm { name, version } => (PackageRegistry::Npm, name, version),
         PackageOrigin::Pypi { name, version } => (PackageRegistry::Pypi, name, version),
         PackageOrigin::Bundle { .. } => bail!("{}", way_of_bundle(id)),
     };
-    let (lock, scripted) = match to.map(|to| installed(id, old, to, scope)).transpose()?.flatten() {
+    let (lock, scripted) = match to
+        .map(|to| installed(id, old, to, scope))
+        .transpose()?
+        .flatten()
+    {
         Some(lock) => (lock, Vec::new()),
         None => tools.resolve(&Package {
             registry,
@@ -123,8 +132,17 @@ pub(super) fn way_of_bundle(id: &str) -> String {
 }
 
 /// The lock of another version that is still installed.
-fn installed(id: &str, old: &PackagePin, to: &str, scope: &InstallScope) -> anyhow::Result<Option<PackageLock>> {
-    for entry in fs::read_dir(scope.prefix(id)).into_iter().flatten().flatten() {
+fn installed(
+    id: &str,
+    old: &PackagePin,
+    to: &str,
+    scope: &InstallScope,
+) -> anyhow::Result<Option<PackageLock>> {
+    for entry in fs::read_dir(scope.prefix(id))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let Ok(text) = fs::read(entry.path().join("lock.json")) else {
             continue;
         };
@@ -157,7 +175,11 @@ fn changes(old: &PackageLock, new: &PackageLock) -> Vec<String> {
     for (name, versions) in &new {
         match old.get(name) {
             Some(before) if before == versions => {}
-            Some(before) => changes.push(format!("{name} {} to {}", before.join("/"), versions.join("/"))),
+            Some(before) => changes.push(format!(
+                "{name} {} to {}",
+                before.join("/"),
+                versions.join("/")
+            )),
             None => changes.push(format!("+{name} {}", versions.join("/"))),
         }
     }

@@ -10,7 +10,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths::{self, SERVICE};
-use colibri_api::{PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, complete_command};
+use colibri_api::{
+    PinAcceptRequest, PinList, PinSeen, PinsAccepted, PinsRequest, complete_command,
+};
 use colibri_registry::{PackageOrigin, PackagePin, ServerEntry};
 use serde_json::{Value, json};
 
@@ -64,13 +66,20 @@ struct UpdateReport {
 }
 
 /// Runs the command.
-pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &UpdateArguments,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let scope = InstallScope::choose(arguments.service, &context.place)?;
     interrupt::hold_back()?;
     let machine = |why: anyhow::Error| CommandError::Machine(format!("{why:#}"));
     let tools = PackageTools::new(arguments.scripts).map_err(machine)?;
     let RegistryFile { entries, read, .. } = install::registered(&scope)?;
-    if let Some(name) = arguments.names.iter().find(|name| !entries.contains_key(*name)) {
+    if let Some(name) = arguments
+        .names
+        .iter()
+        .find(|name| !entries.contains_key(*name))
+    {
         return Err(no_server(name, &entries, &scope));
     }
     if arguments.to.is_some() && arguments.names.len() > 1 {
@@ -95,7 +104,8 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         }
         let Some(pin) = package_of(entry) else {
             if !arguments.names.is_empty() {
-                let why = "its entry has no package: its command is a program of this machine".to_owned();
+                let why =
+                    "its entry has no package: its command is a program of this machine".to_owned();
                 report.failed.push((id.clone(), why));
             }
             continue;
@@ -111,7 +121,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             agreed.is_some_and(|agreed| agreed.get(server) != Some(digest))
         };
         if digests.iter().any(is_other) {
-            let why = format!("you have not agreed to its entry as it stands: colibri-mcp server enable {id}");
+            let why = format!(
+                "you have not agreed to its entry as it stands: colibri-mcp server enable {id}"
+            );
             report.failed.push((id.clone(), why));
             continue;
         }
@@ -159,7 +171,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         tools: &tools,
         state_dir: match scope.is_service() {
             true => SERVICE.state.into(),
-            false => context.state_dir(None).unwrap_or_else(|_| paths::private().state_dir),
+            false => context
+                .state_dir(None)
+                .unwrap_or_else(|_| paths::private().state_dir),
         },
     };
     for candidate in &found {
@@ -169,7 +183,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
                 report.taken.push(candidate.id.clone());
                 report.approved.extend(approved);
             }
-            Err(why) => report.failed.push((candidate.id.clone(), format!("{why:#}"))),
+            Err(why) => report
+                .failed
+                .push((candidate.id.clone(), format!("{why:#}"))),
         }
     }
     // A daemon that is started may wait for the same directory.
@@ -181,7 +197,10 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
         .filter(|candidate| ids.contains(&candidate.id))
         .filter_map(|candidate| {
             let version = candidate.old.origin.version()?;
-            Some(format!("colibri-mcp update {} --to {version}", candidate.id))
+            Some(format!(
+                "colibri-mcp update {} --to {version}",
+                candidate.id
+            ))
         });
     let back: Vec<String> = back.collect();
     let said = match ids.is_empty() {
@@ -206,7 +225,9 @@ pub(crate) fn run(arguments: &UpdateArguments, context: &CommandContext) -> Resu
             && let Err(why) = approve(id, approved, context)
         {
             let why = visible_lines(&why.to_string()).into_owned();
-            eprintln!("colibri-mcp: {id}: not all definitions were approved: {why}; colibri-mcp pin diff {id}");
+            eprintln!(
+                "colibri-mcp: {id}: not all definitions were approved: {why}; colibri-mcp pin diff {id}"
+            );
         }
     }
     introduced(&on, context)?;
@@ -270,8 +291,17 @@ impl Updater<'_> {
     }
 
     /// The same for one server.
-    fn try_server(&self, id: &str, entry: &ServerEntry, candidate: &UpdateCandidate) -> anyhow::Result<TrialOutcome> {
-        let mut command = entry.command.as_deref().cloned().context("it has no command")?;
+    fn try_server(
+        &self,
+        id: &str,
+        entry: &ServerEntry,
+        candidate: &UpdateCandidate,
+    ) -> anyhow::Result<TrialOutcome> {
+        let mut command = entry
+            .command
+            .as_deref()
+            .cloned()
+            .context("it has no command")?;
         command.package = Some(candidate.pin.clone());
         complete_command(&mut command, &self.scope.servers, &candidate.id)?;
         let mut trial = ServerTrial {
@@ -289,11 +319,15 @@ impl Updater<'_> {
                 let question = format!("Try {id} with its secrets and its own home?");
                 agree(&question, self.arguments.approve).map_err(|_| why)?;
                 trial.with_secrets = true;
-                trial.run(self.scope).context("nor does it start with them")?
+                trial
+                    .run(self.scope)
+                    .context("nor does it start with them")?
             }
         };
-        self.context
-            .tell(&format!("{id} starts, and offers {}.", counted(outcome.tools, "tool")))?;
+        self.context.tell(&format!(
+            "{id} starts, and offers {}.",
+            counted(outcome.tools, "tool")
+        ))?;
         if outcome.is_same() {
             return Ok(outcome);
         }
@@ -301,16 +335,25 @@ impl Updater<'_> {
             self.context.tell(&show_difference(pin))?;
         }
         for tool in &outcome.gone {
-            self.context.tell(&format!("{id} {}: it is gone", visible(tool)))?;
+            self.context
+                .tell(&format!("{id} {}: it is gone", visible(tool)))?;
         }
         if outcome.diffs.left_out > 0 {
-            bail!("{} more definitions differ than can be shown", outcome.diffs.left_out);
+            bail!(
+                "{} more definitions differ than can be shown",
+                outcome.diffs.left_out
+            );
         }
         if self.arguments.yes && !self.arguments.approve {
-            bail!("its definitions are not those that were approved: look at them without --yes, or say --approve too");
+            bail!(
+                "its definitions are not those that were approved: look at them without --yes, or say --approve too"
+            );
         }
-        agree(&format!("Take {id} with these definitions?"), self.arguments.approve)
-            .map_err(|_| anyhow!("its definitions are not those that were approved"))?;
+        agree(
+            &format!("Take {id} with these definitions?"),
+            self.arguments.approve,
+        )
+        .map_err(|_| anyhow!("its definitions are not those that were approved"))?;
         Ok(outcome)
     }
 }
@@ -322,11 +365,17 @@ fn approve(id: &str, approved: &[PinSeen], context: &CommandContext) -> Result<(
     started(&mut connection, id, Instant::now() + INTRODUCTION)?;
     let server = Some(id.to_owned());
     let (pins, _) = connection.ask::<PinList>("colibri/pins", &PinsRequest { server })?;
-    let waiting = pins.pins.iter().filter(|pin| pin.waiting.is_some()).map(seen);
-    let (accept, others): (Vec<PinSeen>, Vec<PinSeen>) = waiting.partition(|pin| approved.contains(pin));
+    let waiting = pins
+        .pins
+        .iter()
+        .filter(|pin| pin.waiting.is_some())
+        .map(seen);
+    let (accept, others): (Vec<PinSeen>, Vec<PinSeen>) =
+        waiting.partition(|pin| approved.contains(pin));
     if !accept.is_empty() {
         let server = id.to_owned();
-        connection.ask::<PinsAccepted>("colibri/pin-accept", &PinAcceptRequest { server, accept })?;
+        connection
+            .ask::<PinsAccepted>("colibri/pin-accept", &PinAcceptRequest { server, accept })?;
     }
     match others.first() {
         None => Ok(()),

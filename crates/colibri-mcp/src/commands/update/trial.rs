@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
-use colibri_api::{PinDiffRequest, PinDiffs, PinList, PinRow, PinState, PinSubject, PinsRequest, ServerTools};
+use colibri_api::{
+    PinDiffRequest, PinDiffs, PinList, PinRow, PinState, PinSubject, PinsRequest, ServerTools,
+};
 use colibri_registry::{EntryValue, StdioCommand};
 use nix::unistd::{User, geteuid};
 use serde_json::{Map, Value, json};
@@ -69,11 +71,18 @@ impl ServerTrial<'_> {
     /// # Errors
     /// It does not start, or does not say what it offers.
     pub(super) fn run(&self, scope: &InstallScope) -> anyhow::Result<TrialOutcome> {
-        let place = Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < MAX_DIRECTORY);
-        let place = place.unwrap_or_else(|| PathBuf::from("/tmp")).canonicalize()?;
-        let place = tempfile::Builder::new().prefix("colibri-trial-").tempdir_in(place)?;
+        let place =
+            Some(std::env::temp_dir()).filter(|path| path.as_os_str().len() < MAX_DIRECTORY);
+        let place = place
+            .unwrap_or_else(|| PathBuf::from("/tmp"))
+            .canonicalize()?;
+        let place = tempfile::Builder::new()
+            .prefix("colibri-trial-")
+            .tempdir_in(place)?;
         let user = match scope.is_service() {
-            true => Some(User::from_name("colibri")?.context("there is no user colibri on this machine")?),
+            true => Some(
+                User::from_name("colibri")?.context("there is no user colibri on this machine")?,
+            ),
             false => None,
         };
         let is_approved = prepare(&place, self, scope, user.as_ref())? > 0;
@@ -88,7 +97,9 @@ impl ServerTrial<'_> {
         let is_secret = |value: &EntryValue| matches!(value, EntryValue::Secret(_));
         match self.command.env.values().any(is_secret) {
             false => anyhow!("with an empty home it does not start: {why:#}"),
-            true => anyhow!("with an empty home and without its secrets it does not start: {why:#}"),
+            true => {
+                anyhow!("with an empty home and without its secrets it does not start: {why:#}")
+            }
         }
     }
 }
@@ -106,7 +117,8 @@ fn compare(
         subject: None,
     };
     let (mut diffs, _) = connection.ask::<PinDiffs>("colibri/pin-diff", &asked)?;
-    let is_waiting_tool = |pin: &&PinRow| matches!(pin.subject, PinSubject::Tool(_)) && pin.waiting.is_some();
+    let is_waiting_tool =
+        |pin: &&PinRow| matches!(pin.subject, PinSubject::Tool(_)) && pin.waiting.is_some();
     let waiting = pins.pins.iter().filter(is_waiting_tool).count();
     let tools = (answer.tools.len() + waiting) as u64 + answer.left_out + answer.unlistable;
     let mut gone = Vec::new();
@@ -144,7 +156,8 @@ fn prepare(
             EntryValue::Plain(text) => drop(env.insert(name.clone(), json!(text))),
             EntryValue::Secret(secret) if trial.with_secrets => {
                 let copy = path("daemon-secrets").join(secret);
-                fs::copy(scope.secrets.join(secret), &copy).with_context(|| format!("the secret {secret}"))?;
+                fs::copy(scope.secrets.join(secret), &copy)
+                    .with_context(|| format!("the secret {secret}"))?;
                 fs::set_permissions(&copy, fs::Permissions::from_mode(0o400))?;
                 env.insert(name.clone(), json!({ "secret": secret }));
             }
@@ -158,7 +171,8 @@ fn prepare(
     if let Some(cwd) = &command.cwd {
         entry["cwd"] = json!(cwd);
     }
-    let own = json!({ "gates": ["external-call"], "servers": { trial.id: ["*"] }, "operator": true });
+    let own =
+        json!({ "gates": ["external-call"], "servers": { trial.id: ["*"] }, "operator": true });
     let uid = geteuid().to_string();
     let pins = approved(trial)?;
     let count = pins.as_object().map_or(0, |pins| {
@@ -166,7 +180,10 @@ fn prepare(
         all.map(Map::len).sum()
     });
     for (name, value) in [
-        ("external-mcp.json", json!({ "servers": { trial.id: entry } })),
+        (
+            "external-mcp.json",
+            json!({ "servers": { trial.id: entry } }),
+        ),
         ("clients.json", json!({ "users": { uid: own } })),
         ("state/pins.json", json!({ "servers": { trial.id: pins } })),
     ] {
@@ -187,8 +204,11 @@ fn approved(trial: &ServerTrial<'_>) -> anyhow::Result<Value> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(json!({})),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    let mut pins: Value = serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
-    let own = pins.get_mut("servers").and_then(|servers| servers.get_mut(trial.id));
+    let mut pins: Value =
+        serde_json::from_slice(&text).with_context(|| path.display().to_string())?;
+    let own = pins
+        .get_mut("servers")
+        .and_then(|servers| servers.get_mut(trial.id));
     Ok(own.map_or_else(|| json!({}), Value::take))
 }
 
@@ -199,7 +219,8 @@ fn give(path: &Path, user: &User) -> anyhow::Result<()> {
             give(&entry?.path(), user)?;
         }
     }
-    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw())).with_context(|| path.display().to_string())
+    chown(path, Some(user.uid.as_raw()), Some(user.gid.as_raw()))
+        .with_context(|| path.display().to_string())
 }
 
 /// The daemon of a trial. It ends with this, also if this process is killed.
@@ -259,7 +280,10 @@ impl TrialDaemon {
                 Ok(connection) => return Ok(connection),
                 Err(error) if ended.is_some() || Instant::now() > until => {
                     let mut log = String::new();
-                    let _ = self.log.rewind().and_then(|()| self.log.read_to_string(&mut log));
+                    let _ = self
+                        .log
+                        .rewind()
+                        .and_then(|()| self.log.read_to_string(&mut log));
                     let last = log.lines().last().unwrap_or_default();
                     bail!("the daemon of the trial cannot be reached: {error}; {last}");
                 }

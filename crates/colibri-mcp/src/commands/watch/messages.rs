@@ -38,7 +38,10 @@ struct Counts {
 }
 
 /// Runs the command. Its last line says how many messages were shown.
-pub(super) fn run(arguments: &WatchMessagesArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn run(
+    arguments: &WatchMessagesArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let canceller = connection.canceller()?;
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -59,7 +62,9 @@ pub(super) fn run(arguments: &WatchMessagesArguments, context: &CommandContext) 
         tell(name, params, context.json, &mut counts).map(ControlFlow::Continue)
     });
     let why = match outcome {
-        Err(CommandError::Request(RequestError::Lost { .. })) if interrupted.load(Ordering::SeqCst) => {
+        Err(CommandError::Request(RequestError::Lost { .. }))
+            if interrupted.load(Ordering::SeqCst) =>
+        {
             "interrupted".to_owned()
         }
         Err(failure) => return Err(failure),
@@ -77,7 +82,12 @@ pub(super) fn run(arguments: &WatchMessagesArguments, context: &CommandContext) 
 
 /// Shows what the daemon tells. What is said of the watch itself goes to stderr, so that stdout has frames alone; with
 /// `json`, everything goes to stdout.
-fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Result<(), CommandError> {
+fn tell(
+    name: &str,
+    params: &RawValue,
+    json: bool,
+    counts: &mut Counts,
+) -> Result<(), CommandError> {
     match name {
         "colibri/frame" => {
             counts.shown += 1;
@@ -95,7 +105,12 @@ fn tell(name: &str, params: &RawValue, json: bool, counts: &mut Counts) -> Resul
         }
         "colibri/watching" => {
             let WatchSubscribed { server, .. } = read(name, params)?;
-            let Some(WatchedServer { id, state, processes }) = server else {
+            let Some(WatchedServer {
+                id,
+                state,
+                processes,
+            }) = server
+            else {
                 return Ok(());
             };
             let text = format!(
@@ -118,7 +133,11 @@ fn text(frame: &TapFrame) -> String {
         Direction::ToServer => "-->",
         Direction::FromServer => "<--",
     };
-    let mut head = format!("{} {arrow} process {}", terminal::clock(frame.time), frame.process);
+    let mut head = format!(
+        "{} {arrow} process {}",
+        terminal::clock(frame.time),
+        frame.process
+    );
     if let Some(id) = &frame.id {
         head.push_str(&format!("  id {}", visible(id.get())));
     }
@@ -135,10 +154,18 @@ fn text(frame: &TapFrame) -> String {
         frame.method.as_deref(),
         frame.tool.as_deref(),
     ];
-    let what: Vec<_> = what.into_iter().flatten().filter(|part| !part.is_empty()).collect();
+    let what: Vec<_> = what
+        .into_iter()
+        .flatten()
+        .filter(|part| !part.is_empty())
+        .collect();
     head.push_str(&format!("  {}", visible(&what.join(" "))));
     let length = terminal::bytes(frame.length);
-    let length = if frame.cut { format!("{length}, cut") } else { length };
+    let length = if frame.cut {
+        format!("{length}, cut")
+    } else {
+        length
+    };
     format!("{head}  ({length})\n    {}", visible(&frame.frame))
 }
 

@@ -15,9 +15,11 @@ use colibri_text::visible;
 /// Runs the command.
 pub(super) fn run(context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
-    let ended = connection.listen("colibri/watch", &WatchRequest::Notices, |_, name, params| {
-        tell(name, params, context.json).map(ControlFlow::Continue)
-    })?;
+    let ended = connection.listen(
+        "colibri/watch",
+        &WatchRequest::Notices,
+        |_, name, params| tell(name, params, context.json).map(ControlFlow::Continue),
+    )?;
     explain_end(ended.as_deref())
 }
 

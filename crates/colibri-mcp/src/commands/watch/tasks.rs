@@ -20,7 +20,10 @@ pub(crate) struct WatchTasksArguments {
 }
 
 /// Runs the command until the one task has ended, too.
-pub(super) fn run(arguments: &WatchTasksArguments, context: &CommandContext) -> Result<(), CommandError> {
+pub(super) fn run(
+    arguments: &WatchTasksArguments,
+    context: &CommandContext,
+) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     let wanted = arguments.task;
     let ended = connection.listen(

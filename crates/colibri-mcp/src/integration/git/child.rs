@@ -64,8 +64,15 @@ pub(super) enum StopReason {
 ///
 /// # Errors
 /// It cannot be run, or was ended.
-pub(super) fn run(command: &mut Command, most: usize, bounds: &ChildBounds) -> Result<ChildOutcome, StopReason> {
-    command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+pub(super) fn run(
+    command: &mut Command,
+    most: usize,
+    bounds: &ChildBounds,
+) -> Result<ChildOutcome, StopReason> {
+    command
+        .process_group(0)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let child = command.spawn()?;
     let mut group = ProcessGroup {
         leader: Pid::from_raw(child.id().cast_signed()),
@@ -93,13 +100,23 @@ struct ProcessGroup {
 
 impl ProcessGroup {
     /// The output of the child until it has ended; true if it was too much.
-    fn listen(&mut self, most: usize, bounds: &ChildBounds) -> Result<(Vec<u8>, Vec<u8>, bool), StopReason> {
+    fn listen(
+        &mut self,
+        most: usize,
+        bounds: &ChildBounds,
+    ) -> Result<(Vec<u8>, Vec<u8>, bool), StopReason> {
         let (mut out, mut err) = (self.child.stdout.take(), self.child.stderr.take());
         let (mut said, mut complaints) = (Vec::new(), Vec::new());
         loop {
             let mut waiting = vec![PollFd::new(bounds.wanted.as_fd(), PollFlags::POLLIN)];
-            waiting.extend(out.as_ref().map(|out| PollFd::new(out.as_fd(), PollFlags::POLLIN)));
-            waiting.extend(err.as_ref().map(|err| PollFd::new(err.as_fd(), PollFlags::POLLIN)));
+            waiting.extend(
+                out.as_ref()
+                    .map(|out| PollFd::new(out.as_fd(), PollFlags::POLLIN)),
+            );
+            waiting.extend(
+                err.as_ref()
+                    .map(|err| PollFd::new(err.as_fd(), PollFlags::POLLIN)),
+            );
             let left = bounds.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(StopReason::Late);
@@ -137,7 +154,10 @@ impl ProcessGroup {
 
     fn has_ended(&self) -> bool {
         let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
-        !matches!(waitid(Id::Pid(self.leader), flags), Ok(WaitStatus::StillAlive))
+        !matches!(
+            waitid(Id::Pid(self.leader), flags),
+            Ok(WaitStatus::StillAlive)
+        )
     }
 
     /// Signals all of the group to end, and waits a moment for its leader.

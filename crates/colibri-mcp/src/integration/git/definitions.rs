@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::names::{COMMIT_PATTERN, MAX_COUNT, MAX_LINES, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, SLUG_PATTERN};
+use super::names::{
+    COMMIT_PATTERN, MAX_COUNT, MAX_LINES, MAX_MESSAGE, MAX_PATH, MAX_PATHS, MAX_SLUG, SLUG_PATTERN,
+};
 use crate::integration::tool_call_error::output_schema;
 
 /// All of them.
@@ -13,7 +15,12 @@ pub(super) fn list() -> Value {
     let sha = text("The commit that the branch is at");
     let branch = text("The branch");
     let truncated = json!({ "type": "boolean", "description": "Whether there is more" });
-    let tool = |name: &str, about: &str, input: Value, required: &[&str], output: Value, hints: [bool; 3]| {
+    let tool = |name: &str,
+                about: &str,
+                input: Value,
+                required: &[&str],
+                output: Value,
+                hints: [bool; 3]| {
         let all: Vec<&str> = output
             .as_object()
             .into_iter()

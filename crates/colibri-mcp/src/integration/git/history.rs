@@ -60,7 +60,9 @@ pub(super) fn diff(
     let ended = session.text(command.arg("--").args(names(paths)), MAX_TEXT)?;
     let text = String::from_utf8_lossy(&ended.out);
     let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "diff": text, "truncated": ended.is_cut }))
+    Ok(
+        json!({ "slug": slug, "branch": branch, "sha": sha, "diff": text, "truncated": ended.is_cut }),
+    )
 }
 
 /// The last commits of a branch, or of origin/main; without paths, all of them.
@@ -75,7 +77,14 @@ pub(super) fn log(
         None => (BASE_NAME.to_owned(), base_of(session)?),
     };
     let format = "--format=%H%x00%an <%ae>%x00%aI%x00%s";
-    let mut command = session.git(["log", "-z", "--no-color", "--no-show-signature", "--no-notes", format]);
+    let mut command = session.git([
+        "log",
+        "-z",
+        "--no-color",
+        "--no-show-signature",
+        "--no-notes",
+        format,
+    ]);
     command
         .args([&*format!("--max-count={count}"), &sha, "--"])
         .args(names(paths));
@@ -99,7 +108,12 @@ pub(super) fn show(
     paths: &[WorktreePath],
 ) -> Result<Value, ToolCallError> {
     let name = commit.as_str();
-    let mut command = session.git(["rev-parse", "--verify", "--quiet", &*format!("{name}^{{commit}}")]);
+    let mut command = session.git([
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        &*format!("{name}^{{commit}}"),
+    ]);
     let ended = session.run(&mut command, MAX_OUT)?;
     let sha = String::from_utf8_lossy(&ended.out).trim_end().to_owned();
     // A reference may be named as a commit's digits are.
@@ -109,8 +123,15 @@ pub(super) fn show(
         )));
     }
     let format = "--format=%an <%ae>%x00%aI%x00%P%x00%B";
-    let said =
-        session.line(&mut session.git(["log", "-1", "--no-show-signature", "--no-notes", format, &sha, "--"]))?;
+    let said = session.line(&mut session.git([
+        "log",
+        "-1",
+        "--no-show-signature",
+        "--no-notes",
+        format,
+        &sha,
+        "--",
+    ]))?;
     let mut said = said.splitn(4, '\0');
     let [author, date, parents, message] = std::array::from_fn(|_| said.next().unwrap_or_default());
     let mut command = session.git(["show", "--format=", "--diff-merges=first-parent"]);
@@ -134,10 +155,18 @@ pub(super) fn blame(
     LineRange { from, count }: LineRange,
 ) -> Result<Value, ToolCallError> {
     let sha = tip_of(session, slug)?;
-    let mut command = session.git(["blame", "--root", "--abbrev=11", "--date=short", "--no-textconv"]);
+    let mut command = session.git([
+        "blame",
+        "--root",
+        "--abbrev=11",
+        "--date=short",
+        "--no-textconv",
+    ]);
     command.args([&*format!("-L{from},+{count}"), &sha, "--", path.as_str()]);
     let ended = session.text(&mut command, MAX_TEXT)?;
     let text = String::from_utf8_lossy(&ended.out);
     let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "blame": text, "truncated": ended.is_cut }))
+    Ok(
+        json!({ "slug": slug, "branch": branch, "sha": sha, "blame": text, "truncated": ended.is_cut }),
+    )
 }

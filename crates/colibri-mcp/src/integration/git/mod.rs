@@ -24,7 +24,10 @@ use serde_json::{Value, json};
 
 use self::child::{ChildBounds, GRACE};
 use self::history::{Against, LineRange};
-use self::names::{CommitMessage, CommitName, MAX_COUNT, MAX_LINES, MAX_PATHS, RemoteUrl, Slug, WorktreePath, person};
+use self::names::{
+    CommitMessage, CommitName, MAX_COUNT, MAX_LINES, MAX_PATHS, RemoteUrl, Slug, WorktreePath,
+    person,
+};
 use self::session::{Credential, GIT, GitSession, Repository, machine, unconnected};
 use self::update::UpdateAction;
 use super::serve::ToolServer;
@@ -150,14 +153,17 @@ struct Update {
 impl Git {
     /// The repository of a command line; its secret comes from the environment.
     pub(super) fn new(arguments: GitArguments) -> Result<Git, CommandError> {
-        let wrong = |what: &str, why: &str| CommandError::Usage(format!("integration git: {what} {why}"));
+        let wrong =
+            |what: &str, why: &str| CommandError::Usage(format!("integration git: {what} {why}"));
         // What is checked out is for an agent of the same group to change.
         umask(Mode::S_IWOTH);
         let Some(path) = arguments.repository else {
             return Ok(Git { repository: None });
         };
         for (what, path) in [("--repository", &path), ("--git", &arguments.git)] {
-            let is_plain = path.to_str().is_some_and(|text| !text.contains(char::is_control));
+            let is_plain = path
+                .to_str()
+                .is_some_and(|text| !text.contains(char::is_control));
             if !path.is_absolute() || !is_plain {
                 return Err(wrong(
                     what,
@@ -165,15 +171,27 @@ impl Git {
                 ));
             }
         }
-        let origin = arguments.origin.as_deref().map(RemoteUrl::parse).transpose();
+        let origin = arguments
+            .origin
+            .as_deref()
+            .map(RemoteUrl::parse)
+            .transpose();
         let origin = origin.map_err(|why| wrong("--origin", &format!("{why:#}")))?;
         let person = arguments.author.as_deref().map(person).transpose();
-        let secret = std::env::var(SECRET).ok().filter(|secret| !secret.is_empty());
+        let secret = std::env::var(SECRET)
+            .ok()
+            .filter(|secret| !secret.is_empty());
         let is_safe = origin.as_ref().is_none_or(RemoteUrl::keeps_secrets);
         if secret.is_some() && !is_safe {
-            return Err(wrong(SECRET, "is sent by https, or to this machine, and nowhere else"));
+            return Err(wrong(
+                SECRET,
+                "is sent by https, or to this machine, and nowhere else",
+            ));
         }
-        if arguments.user.contains(|c: char| c.is_control() || c == ':') {
+        if arguments
+            .user
+            .contains(|c: char| c.is_control() || c == ':')
+        {
             return Err(wrong("--user", "must have no colon"));
         }
         let credential = secret.map(|secret| {
@@ -200,9 +218,12 @@ impl Git {
             GitCall::Fetch | GitCall::Update(_) => PATIENCE_LONG,
             _ => PATIENCE,
         };
-        let (bounds, want) = ChildBounds::new(patience).map_err(|error| machine("a pipe", &error))?;
+        let (bounds, want) =
+            ChildBounds::new(patience).map_err(|error| machine("a pipe", &error))?;
         let work = tokio::task::spawn_blocking(move || asked.answer(&repository, bounds));
-        let answer = work.await.map_err(|error| unconnected(&error.to_string()))?;
+        let answer = work
+            .await
+            .map_err(|error| unconnected(&error.to_string()))?;
         // Dropped earlier, with this call, it has the work end.
         drop(want);
         answer
@@ -214,7 +235,9 @@ impl GitCall {
     fn read(name: &str, arguments: &Value) -> Option<Result<GitCall, ToolCallError>> {
         Some(match name {
             "git_fetch" => read(arguments).map(|NoGitArguments {}| GitCall::Fetch),
-            "git_worktree_add" => read(arguments).map(|WorktreeName { slug }| GitCall::WorktreeAdd(slug)),
+            "git_worktree_add" => {
+                read(arguments).map(|WorktreeName { slug }| GitCall::WorktreeAdd(slug))
+            }
             "git_worktree_remove" => read(arguments).map(GitCall::WorktreeRemove),
             "git_worktrees" => read(arguments).map(|NoGitArguments {}| GitCall::Worktrees),
             "git_update" => read(arguments).map(GitCall::Update),
@@ -223,19 +246,23 @@ impl GitCall {
                 _ => Err(invalid(&format!("paths must name 1 to {MAX_PATHS}"))),
             }),
             "git_status" => read(arguments).map(|WorktreeName { slug }| GitCall::Status(slug)),
-            "git_diff" => read(arguments).and_then(|diff: Diff| bounded(&diff.paths).map(|()| GitCall::Diff(diff))),
-            "git_log" => read(arguments).and_then(|log: LogArguments| match log.count.unwrap_or(1) {
-                1..=MAX_COUNT => bounded(&log.paths).map(|()| GitCall::Log(log)),
-                _ => Err(invalid(&format!("count must be 1 to {MAX_COUNT}"))),
-            }),
-            "git_show" => {
-                read(arguments).and_then(|show: ShowArguments| bounded(&show.paths).map(|()| GitCall::Show(show)))
+            "git_diff" => read(arguments)
+                .and_then(|diff: Diff| bounded(&diff.paths).map(|()| GitCall::Diff(diff))),
+            "git_log" => {
+                read(arguments).and_then(|log: LogArguments| match log.count.unwrap_or(1) {
+                    1..=MAX_COUNT => bounded(&log.paths).map(|()| GitCall::Log(log)),
+                    _ => Err(invalid(&format!("count must be 1 to {MAX_COUNT}"))),
+                })
             }
-            "git_blame" => read(arguments).and_then(|blame: BlameArguments| match (blame.from, blame.count) {
-                (Some(0), _) => Err(invalid("from must be 1 or more")),
-                (_, None | Some(1..=MAX_LINES)) => Ok(GitCall::Blame(blame)),
-                _ => Err(invalid(&format!("count must be 1 to {MAX_LINES}"))),
-            }),
+            "git_show" => read(arguments)
+                .and_then(|show: ShowArguments| bounded(&show.paths).map(|()| GitCall::Show(show))),
+            "git_blame" => {
+                read(arguments).and_then(|blame: BlameArguments| match (blame.from, blame.count) {
+                    (Some(0), _) => Err(invalid("from must be 1 or more")),
+                    (_, None | Some(1..=MAX_LINES)) => Ok(GitCall::Blame(blame)),
+                    _ => Err(invalid(&format!("count must be 1 to {MAX_LINES}"))),
+                })
+            }
             "git_push" => {
                 let why = "pushing is for people: say what is ready, and on which branch";
                 Err(ToolCallError::permanent("GIT_PUSH_REFUSED", why))
@@ -262,16 +289,28 @@ impl GitCall {
         match self {
             GitCall::Fetch => work::fetch(&session),
             GitCall::WorktreeAdd(slug) => work::worktree_add(&session, &slug),
-            GitCall::WorktreeRemove(WorktreeRemoval { slug, discard }) => worktree::remove(&session, &slug, discard),
+            GitCall::WorktreeRemove(WorktreeRemoval { slug, discard }) => {
+                worktree::remove(&session, &slug, discard)
+            }
             GitCall::Worktrees => worktree::list(&session),
             GitCall::Update(Update { slug, action }) => update::update(&session, &slug, action),
-            GitCall::Commit(Commit { slug, message, paths }) => work::commit(&session, &slug, &message, &paths),
+            GitCall::Commit(Commit {
+                slug,
+                message,
+                paths,
+            }) => work::commit(&session, &slug, &message, &paths),
             GitCall::Status(slug) => work::status(&session, &slug),
-            GitCall::Diff(Diff { slug, against, paths }) => history::diff(&session, &slug, against, &paths),
+            GitCall::Diff(Diff {
+                slug,
+                against,
+                paths,
+            }) => history::diff(&session, &slug, against, &paths),
             GitCall::Log(LogArguments { slug, count, paths }) => {
                 history::log(&session, slug.as_ref(), count.unwrap_or(20), &paths)
             }
-            GitCall::Show(ShowArguments { commit, paths }) => history::show(&session, &commit, &paths),
+            GitCall::Show(ShowArguments { commit, paths }) => {
+                history::show(&session, &commit, &paths)
+            }
             GitCall::Blame(BlameArguments {
                 slug,
                 path,

@@ -77,11 +77,17 @@ impl TryFrom<String> for WorktreePath {
     type Error = anyhow::Error;
 
     fn try_from(text: String) -> anyhow::Result<WorktreePath> {
-        let is_part =
-            |part: &str| !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git");
+        let is_part = |part: &str| {
+            !part.is_empty() && part != "." && part != ".." && !part.eq_ignore_ascii_case(".git")
+        };
         let is_inside = text.len() <= MAX_PATH
             && !text.contains('\0')
-            && (text == "." || text.strip_suffix('/').unwrap_or(&text).split('/').all(is_part));
+            && (text == "."
+                || text
+                    .strip_suffix('/')
+                    .unwrap_or(&text)
+                    .split('/')
+                    .all(is_part));
         match is_inside {
             true => Ok(WorktreePath(text)),
             false => Err(anyhow!(
@@ -167,8 +173,8 @@ impl RemoteUrl {
             Some(("https", _)) => "https",
             Some(("http", _)) => "http",
             Some(("file", path)) => {
-                let is_plain =
-                    path.starts_with('/') && !path.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+                let is_plain = path.starts_with('/')
+                    && !path.contains(|c: char| c.is_control() || c == '"' || c == '\\');
                 return match is_plain {
                     true => Ok(RemoteUrl {
                         url: url.to_owned(),
@@ -198,7 +204,8 @@ impl RemoteUrl {
             || host.split(':').next().unwrap_or_default(),
             |rest| rest.split(']').next().unwrap_or_default(),
         );
-        self.protocol == "https" || (self.protocol == "http" && matches!(host, "127.0.0.1" | "::1" | "localhost"))
+        self.protocol == "https"
+            || (self.protocol == "http" && matches!(host, "127.0.0.1" | "::1" | "localhost"))
     }
 }
 
@@ -229,9 +236,19 @@ mod tests {
 
     #[test]
     fn a_slug_is_one_plain_component() {
-        for good in ["p0.3.2", "a", "A-b_c.d", "0", &"x".repeat(64), "lock", "x.locks"] {
+        for good in [
+            "p0.3.2",
+            "a",
+            "A-b_c.d",
+            "0",
+            &"x".repeat(64),
+            "lock",
+            "x.locks",
+        ] {
             assert_eq!(
-                Slug::try_from(good.to_owned()).map(|slug| slug.branch()).unwrap(),
+                Slug::try_from(good.to_owned())
+                    .map(|slug| slug.branch())
+                    .unwrap(),
                 format!("feature/{good}")
             );
         }
@@ -313,7 +330,8 @@ mod tests {
 
     #[test]
     fn a_message_is_what_people_see() {
-        let said = |text: &str| CommitMessage::try_from(text.to_owned()).map(|message| message.text());
+        let said =
+            |text: &str| CommitMessage::try_from(text.to_owned()).map(|message| message.text());
         assert_eq!(
             said("Add x\n\n\twhy \u{fc}\n\n").unwrap(),
             "Add x\n\n\twhy \u{fc}\n".to_owned()
@@ -342,7 +360,9 @@ mod tests {
             ("file:///srv/p.git", "file"),
         ] {
             assert_eq!(
-                RemoteUrl::parse(good).map(|origin| origin.protocol).unwrap(),
+                RemoteUrl::parse(good)
+                    .map(|origin| origin.protocol)
+                    .unwrap(),
                 protocol,
                 "{good}"
             );
@@ -375,7 +395,9 @@ mod tests {
             ("file:///p", false),
         ] {
             assert_eq!(
-                RemoteUrl::parse(url).map(|origin| origin.keeps_secrets()).unwrap(),
+                RemoteUrl::parse(url)
+                    .map(|origin| origin.keeps_secrets())
+                    .unwrap(),
                 keeps,
                 "{url}"
             );
@@ -384,7 +406,10 @@ mod tests {
 
     #[test]
     fn an_author_has_a_name_and_an_address() {
-        assert_eq!(person("A b <a@b>").unwrap(), ("A b".to_owned(), "a@b".to_owned()));
+        assert_eq!(
+            person("A b <a@b>").unwrap(),
+            ("A b".to_owned(), "a@b".to_owned())
+        );
         for bad in [
             "",
             "A",

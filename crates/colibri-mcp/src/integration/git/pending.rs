@@ -57,13 +57,23 @@ impl PendingUpdate {
         let odd = |error: io::Error| machine(&format!(".git/worktrees/…/{PENDING}"), &error);
         let mut text = String::new();
         match worktree::open_file(&path) {
-            Ok(file) => file.take(MAX_PENDING).read_to_string(&mut text).map_err(odd)?,
+            Ok(file) => file
+                .take(MAX_PENDING)
+                .read_to_string(&mut text)
+                .map_err(odd)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(odd(error)),
         };
-        let pending: PendingUpdate = serde_json::from_str(&text).map_err(|error| odd(error.into()))?;
-        let is_sha = |text: &String| text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let named = [&pending.onto, &pending.original, &pending.tip, &pending.tree];
+        let pending: PendingUpdate =
+            serde_json::from_str(&text).map_err(|error| odd(error.into()))?;
+        let is_sha =
+            |text: &String| text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let named = [
+            &pending.onto,
+            &pending.original,
+            &pending.tip,
+            &pending.tree,
+        ];
         let is_ours = named.into_iter().chain(&pending.commits).all(is_sha);
         match is_ours {
             true => Ok(Some(pending)),
@@ -90,7 +100,10 @@ impl PendingUpdate {
         let conflicts = self.conflicts.iter().map(
             |Conflict { path, kind }| json!({ "path": path, "kind": kind, "markers": worktree.has_markers(path) }),
         );
-        (if self.rebase { "rebase" } else { "merge" }, conflicts.collect())
+        (
+            if self.rebase { "rebase" } else { "merge" },
+            conflicts.collect(),
+        )
     }
 
     /// Nothing is going on any more.
@@ -98,7 +111,8 @@ impl PendingUpdate {
     /// # Errors
     /// The file cannot be removed.
     pub(super) fn end(worktree: &Worktree) -> Result<(), ToolCallError> {
-        fs::remove_file(worktree.known(PENDING)).map_err(|error| machine("the file of an update", &error))
+        fs::remove_file(worktree.known(PENDING))
+            .map_err(|error| machine("the file of an update", &error))
     }
 }
 
@@ -117,7 +131,10 @@ fn is_marker(line: &[u8]) -> bool {
     [b'<', b'>'].iter().any(|mark| {
         let length = line.iter().take_while(|byte| *byte == mark).count();
         let side = line[length..].strip_prefix(b" ").unwrap_or_default();
-        length >= 7 && [BRANCH, ORIGIN].iter().any(|name| side.starts_with(name.as_bytes()))
+        length >= 7
+            && [BRANCH, ORIGIN]
+                .iter()
+                .any(|name| side.starts_with(name.as_bytes()))
     })
 }
 

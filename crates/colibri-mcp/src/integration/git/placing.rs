@@ -22,7 +22,11 @@ pub(super) fn open(from: impl std::os::fd::AsFd, path: &Path) -> Result<OwnedFd,
 }
 
 /// Opens a directory in another, made with this mode if it is not there; never through a link.
-pub(super) fn descend(from: &OwnedFd, name: impl AsRef<OsStr>, mode: Mode) -> Result<OwnedFd, Errno> {
+pub(super) fn descend(
+    from: &OwnedFd,
+    name: impl AsRef<OsStr>,
+    mode: Mode,
+) -> Result<OwnedFd, Errno> {
     let name = name.as_ref();
     match mkdirat(from, name, mode) {
         Ok(()) | Err(Errno::EEXIST) => open(from, Path::new(name)),
@@ -32,7 +36,9 @@ pub(super) fn descend(from: &OwnedFd, name: impl AsRef<OsStr>, mode: Mode) -> Re
 
 /// The components of a path in a tree, the last one apart. `None` for one that would lead elsewhere.
 fn components(path: &[u8]) -> Option<(Vec<&OsStr>, &OsStr)> {
-    let is_odd = |part: &&[u8]| part.is_empty() || matches!(*part, b"." | b"..") || part.eq_ignore_ascii_case(b".git");
+    let is_odd = |part: &&[u8]| {
+        part.is_empty() || matches!(*part, b"." | b"..") || part.eq_ignore_ascii_case(b".git")
+    };
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
     let mut parts: Vec<&OsStr> =
         (!parts.iter().any(is_odd)).then(|| parts.into_iter().map(OsStr::from_bytes).collect())?;
@@ -50,7 +56,12 @@ pub(super) fn put(root: &OwnedFd, from: &Path, path: &[u8]) -> Result<(), Errno>
     for part in parents {
         at = descend(&at, part, Mode::from_bits_truncate(0o777))?;
     }
-    renameat(AT_FDCWD, &from.join(OsStr::from_bytes(path)), at.as_fd(), name)
+    renameat(
+        AT_FDCWD,
+        &from.join(OsStr::from_bytes(path)),
+        at.as_fd(),
+        name,
+    )
 }
 
 /// Takes a file away, and the directories that are empty then. What is not there, or is no file, is left, and so is what
@@ -66,7 +77,9 @@ pub(super) fn take(root: &OwnedFd, path: &[u8]) -> Result<(), Errno> {
     for part in &parents {
         match all.last().map(|at| open(at, Path::new(part))) {
             Some(Ok(next)) => all.push(next),
-            Some(Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK)) | None => return Ok(()),
+            Some(Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK)) | None => {
+                return Ok(());
+            }
             Some(Err(errno)) => return Err(errno),
         }
     }
@@ -93,7 +106,11 @@ mod tests {
     #[test]
     fn nothing_outside_is_touched() {
         let place = tempfile::tempdir().unwrap();
-        let (tree, stage, other) = (place.path().join("t"), place.path().join("s"), place.path().join("o"));
+        let (tree, stage, other) = (
+            place.path().join("t"),
+            place.path().join("s"),
+            place.path().join("o"),
+        );
         for directory in [&tree, &stage, &other] {
             fs::create_dir(directory).unwrap();
         }
@@ -117,7 +134,11 @@ mod tests {
             }
             assert!(put(&root, &stage, path.as_bytes()).is_err(), "{path}");
             let _ = take(&root, path.as_bytes());
-            assert_eq!(fs::read_to_string(other.join("f")).unwrap(), "theirs", "{path}");
+            assert_eq!(
+                fs::read_to_string(other.join("f")).unwrap(),
+                "theirs",
+                "{path}"
+            );
         }
         // A link at the place itself is replaced, and not followed.
         symlink(other.join("f"), tree.join("f")).unwrap();

@@ -110,7 +110,10 @@ impl<'a> GitSession<'a> {
             &theirs.join("refs"),
         ] {
             if !is_directory(directory) {
-                let why = format!("{} is no directory: is this a repository?", directory.display());
+                let why = format!(
+                    "{} is no directory: is this a repository?",
+                    directory.display()
+                );
                 return Err(unconnected(&why));
             }
         }
@@ -122,8 +125,8 @@ impl<'a> GitSession<'a> {
                 )));
             }
         }
-        let own =
-            make_own(repository, &theirs, reference).map_err(|error| machine("a directory of its own", &error))?;
+        let own = make_own(repository, &theirs, reference)
+            .map_err(|error| machine("a directory of its own", &error))?;
         let session = GitSession {
             repository,
             own,
@@ -144,7 +147,10 @@ impl<'a> GitSession<'a> {
         let mut command = Command::new(&self.repository.git);
         command.arg("--no-pager").args(arguments);
         command.current_dir(own).stdin(Stdio::null()).env_clear();
-        command.env("PATH", PATH).env("LC_ALL", "C").env("TZ", "UTC");
+        command
+            .env("PATH", PATH)
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC");
         for name in ["HOME", "XDG_CONFIG_HOME", "TMPDIR"] {
             command.env(name, own);
         }
@@ -170,7 +176,10 @@ impl<'a> GitSession<'a> {
         }
         let origin = self.repository.origin.as_ref();
         // Empty would be as if it were not there.
-        command.env("GIT_ALLOW_PROTOCOL", origin.map_or("none", |origin| origin.protocol));
+        command.env(
+            "GIT_ALLOW_PROTOCOL",
+            origin.map_or("none", |origin| origin.protocol),
+        );
         if let Some((name, address)) = &self.repository.person {
             for (role, value) in [("NAME", name), ("EMAIL", address)] {
                 command.env(format!("GIT_AUTHOR_{role}"), value);
@@ -181,13 +190,22 @@ impl<'a> GitSession<'a> {
     }
 
     /// Runs git to its end, whatever that is; at most so many bytes of what it says.
-    pub(super) fn run(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
+    pub(super) fn run(
+        &self,
+        command: &mut Command,
+        most: usize,
+    ) -> Result<ChildOutcome, ToolCallError> {
         child::run(command, most, &self.bounds).map_err(|stopped| match stopped {
-            StopReason::Late => {
-                ToolCallError::permanent("GIT_TIMEOUT", format!("{} took too long, and was ended", told(command)))
+            StopReason::Late => ToolCallError::permanent(
+                "GIT_TIMEOUT",
+                format!("{} took too long, and was ended", told(command)),
+            ),
+            StopReason::Unwanted => {
+                ToolCallError::permanent("GIT_TIMEOUT", "the call was given up")
             }
-            StopReason::Unwanted => ToolCallError::permanent("GIT_TIMEOUT", "the call was given up"),
-            StopReason::System(error) => machine(&self.repository.git.display().to_string(), &error),
+            StopReason::System(error) => {
+                machine(&self.repository.git.display().to_string(), &error)
+            }
         })
     }
 
@@ -197,7 +215,11 @@ impl<'a> GitSession<'a> {
     }
 
     /// The same with another bound, and what git complains of beside.
-    pub(super) fn succeed(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
+    pub(super) fn succeed(
+        &self,
+        command: &mut Command,
+        most: usize,
+    ) -> Result<ChildOutcome, ToolCallError> {
         let ended = self.run(command, most)?;
         if ended.is_cut {
             return Err(refused(format!(
@@ -212,7 +234,11 @@ impl<'a> GitSession<'a> {
     }
 
     /// The text of git, which may be cut.
-    pub(super) fn text(&self, command: &mut Command, most: usize) -> Result<ChildOutcome, ToolCallError> {
+    pub(super) fn text(
+        &self,
+        command: &mut Command,
+        most: usize,
+    ) -> Result<ChildOutcome, ToolCallError> {
         let ended = self.run(command, most)?;
         match ended.is_cut || ended.status.success() {
             true => Ok(ended),
@@ -241,7 +267,11 @@ impl<'a> GitSession<'a> {
                 hidden = without(&hidden, word, is_cut);
             }
         }
-        let message = format!("{} ended with {status}: {}", told(command), brief(&hidden, 512));
+        let message = format!(
+            "{} ended with {status}: {}",
+            told(command),
+            brief(&hidden, 512)
+        );
         match reason(said) {
             Reason::Busy => ToolCallError::transient("GIT_BUSY", message),
             Reason::Denied => ToolCallError::permanent("GIT_DENIED", message),
@@ -259,8 +289,10 @@ impl<'a> GitSession<'a> {
         let said = String::from_utf8_lossy(&ended.out).to_ascii_lowercase();
         let mut extensions = said.split('\0').filter(|line| !line.is_empty());
         // git's own worktrees may have it, and sha1 is what is meant without.
-        let known =
-            |line: &&str| line.starts_with("extensions.worktreeconfig\n") || *line == "extensions.objectformat\nsha1";
+        let known = |line: &&str| {
+            line.starts_with("extensions.worktreeconfig\n")
+                || *line == "extensions.objectformat\nsha1"
+        };
         match (ended.status.code(), extensions.find(|line| !known(line))) {
             (Some(0 | 1), None) => Ok(()),
             (Some(0 | 1), Some(odd)) => {
@@ -282,7 +314,10 @@ pub(super) fn refused(why: impl Into<String>) -> ToolCallError {
 
 /// There is nothing to work with.
 pub(super) fn unconnected(why: &str) -> ToolCallError {
-    ToolCallError::permanent("INTEGRATION_UNAVAILABLE", format!("{why}; git not connected"))
+    ToolCallError::permanent(
+        "INTEGRATION_UNAVAILABLE",
+        format!("{why}; git not connected"),
+    )
 }
 
 /// A refusal of the system. What it has too few of now it may have in a while, and a program that is being replaced is
@@ -337,7 +372,9 @@ pub(super) fn input(path: &Path, contents: &[u8]) -> io::Result<File> {
 /// The name of a command in a message: `git fetch`.
 fn told(command: &Command) -> String {
     let arguments = command.get_args().filter_map(OsStr::to_str);
-    let name = arguments.into_iter().find(|argument| !argument.starts_with('-'));
+    let name = arguments
+        .into_iter()
+        .find(|argument| !argument.starts_with('-'));
     format!("git {}", name.unwrap_or_default())
 }
 
@@ -406,7 +443,10 @@ mod tests {
     #[test]
     fn what_git_says_has_a_class() {
         for (said, meant) in [
-            ("fatal: Authentication failed for 'https://h/p/'", Reason::Denied),
+            (
+                "fatal: Authentication failed for 'https://h/p/'",
+                Reason::Denied,
+            ),
             (
                 "fatal: could not read Username for 'https://h': terminal prompts disabled",
                 Reason::Denied,
@@ -457,8 +497,14 @@ mod tests {
             ),
             ("fatal: not a tree object", Reason::Other),
             // The other side has no say in it.
-            ("remote: Authentication failed\nfatal: early EOF", Reason::Unreachable),
-            ("remote: x.lock': File exists\nfatal: bad pack", Reason::Other),
+            (
+                "remote: Authentication failed\nfatal: early EOF",
+                Reason::Unreachable,
+            ),
+            (
+                "remote: x.lock': File exists\nfatal: bad pack",
+                Reason::Other,
+            ),
         ] {
             assert_eq!(reason(said), meant, "{said}");
         }

@@ -43,7 +43,11 @@ struct MergedTree {
 ///
 /// # Errors
 /// There is none to go on with, or one already; something is not committed, or has markers still; git fails.
-pub(super) fn update(session: &GitSession<'_>, slug: &Slug, action: UpdateAction) -> Result<Value, ToolCallError> {
+pub(super) fn update(
+    session: &GitSession<'_>,
+    slug: &Slug,
+    action: UpdateAction,
+) -> Result<Value, ToolCallError> {
     if session.repository.person.is_none() {
         return Err(unconnected("the entry's command names no --author"));
     }
@@ -60,9 +64,10 @@ pub(super) fn update(session: &GitSession<'_>, slug: &Slug, action: UpdateAction
     match (action, pending) {
         (UpdateAction::Abort, Some(pending)) => of.give_up(&pending, &sha),
         (UpdateAction::Continue, Some(pending)) => of.go_on(pending, &sha),
-        (UpdateAction::Abort | UpdateAction::Continue, None) => {
-            Err(refused(format!("no update of {} is going on", slug.branch())))
-        }
+        (UpdateAction::Abort | UpdateAction::Continue, None) => Err(refused(format!(
+            "no update of {} is going on",
+            slug.branch()
+        ))),
         (_, Some(_)) => Err(refused(format!(
             "an update of {} is going on: repeat this with continue or abort",
             slug.branch()
@@ -162,9 +167,15 @@ impl UpdateStep<'_> {
     fn give_up(self, pending: &PendingUpdate, sha: &str) -> Result<Value, ToolCallError> {
         let session = self.session;
         session.say(&mut session.git(["read-tree", sha]))?;
-        let mut command = session.git(["ls-files", "-z", "--modified", "--deleted", "--deduplicate"]);
-        let said = session.succeed(self.worktree.of(&mut command), MAX_CHANGES)?.out;
-        let put: Vec<&[u8]> = said.split(|byte| *byte == 0).filter(|path| !path.is_empty()).collect();
+        let mut command =
+            session.git(["ls-files", "-z", "--modified", "--deleted", "--deduplicate"]);
+        let said = session
+            .succeed(self.worktree.of(&mut command), MAX_CHANGES)?
+            .out;
+        let put: Vec<&[u8]> = said
+            .split(|byte| *byte == 0)
+            .filter(|path| !path.is_empty())
+            .collect();
         let raw = difference(session, &pending.tree, sha)?;
         let changes = changes(&raw);
         let take: Vec<&[u8]> = changes
@@ -210,7 +221,11 @@ impl UpdateStep<'_> {
             }
         }
         let is_put = |change: &&PathChange<'_>| !change.is_removal() && !change.stays_submodule();
-        let put: Vec<&[u8]> = changes.iter().filter(is_put).map(|change| change.path).collect();
+        let put: Vec<&[u8]> = changes
+            .iter()
+            .filter(is_put)
+            .map(|change| change.path)
+            .collect();
         let take: Vec<&[u8]> = changes
             .iter()
             .filter(|change| change.is_removal())
@@ -240,7 +255,10 @@ impl UpdateStep<'_> {
             .tempdir_in(self.worktree.known(""));
         let stage = stage.map_err(|error| machine("a directory of its own", &error))?;
         session.say(session.git(["read-tree", tree]).env("GIT_INDEX_FILE", &own))?;
-        let list: Vec<u8> = put.iter().flat_map(|path| [*path, b"\0"].concat()).collect();
+        let list: Vec<u8> = put
+            .iter()
+            .flat_map(|path| [*path, b"\0"].concat())
+            .collect();
         let mut command = session.git(["checkout-index", "-z", "--stdin"]);
         command
             .env("GIT_INDEX_FILE", &own)
@@ -281,11 +299,22 @@ impl UpdateStep<'_> {
     }
 
     /// Nothing is going on any more; the branch comes from `original` to `sha`.
-    fn finish(mut self, state: &str, sha: &str, original: Option<&str>) -> Result<Value, ToolCallError> {
+    fn finish(
+        mut self,
+        state: &str,
+        sha: &str,
+        original: Option<&str>,
+    ) -> Result<Value, ToolCallError> {
         let session = self.session;
         self.index(sha, b"")?;
         if let Some(original) = original {
-            session.say(&mut session.git(["update-ref", "--no-deref", &self.slug.reference(), sha, original]))?;
+            session.say(&mut session.git([
+                "update-ref",
+                "--no-deref",
+                &self.slug.reference(),
+                sha,
+                original,
+            ]))?;
         }
         let answer = self.answer(state, sha, &[]);
         let UpdateStep { worktree, lock, .. } = self;
@@ -305,7 +334,11 @@ impl UpdateStep<'_> {
 
 impl PendingUpdate {
     /// Merges both, unless that is done; `None`: `tip` is the end.
-    fn merge(&mut self, session: &GitSession<'_>, slug: &Slug) -> Result<Option<MergedTree>, ToolCallError> {
+    fn merge(
+        &mut self,
+        session: &GitSession<'_>,
+        slug: &Slug,
+    ) -> Result<Option<MergedTree>, ToolCallError> {
         if self.tip != self.original {
             return Ok(None);
         }
@@ -342,20 +375,35 @@ impl PendingUpdate {
 
 impl MergedTree {
     /// Merges two commits, each with the name of its side.
-    fn of(session: &GitSession<'_>, ours: (&str, &str), theirs: (&str, &str)) -> Result<MergedTree, ToolCallError> {
+    fn of(
+        session: &GitSession<'_>,
+        ours: (&str, &str),
+        theirs: (&str, &str),
+    ) -> Result<MergedTree, ToolCallError> {
         for (name, sha) in [ours, theirs] {
             // A reference of our own directory, found before any of the repository's.
-            fs::write(session.own(name), format!("{sha}\n")).map_err(|error| machine("a file of its own", &error))?;
+            fs::write(session.own(name), format!("{sha}\n"))
+                .map_err(|error| machine("a file of its own", &error))?;
         }
-        let mut command = session.git(["merge-tree", "--write-tree", "-z", "--messages", ours.0, theirs.0]);
+        let mut command = session.git([
+            "merge-tree",
+            "--write-tree",
+            "-z",
+            "--messages",
+            ours.0,
+            theirs.0,
+        ]);
         let ended = session.run(&mut command, MAX_OUT)?;
         if ended.is_cut {
-            return Err(refused("there are too many conflicts: this merge is for a person"));
+            return Err(refused(
+                "there are too many conflicts: this merge is for a person",
+            ));
         }
         if !matches!(ended.status.code(), Some(0 | 1)) {
             return Err(session.failed(&command, &ended));
         }
-        let said = MergedTree::read(&ended.out).ok_or_else(|| refused("git merge-tree says what is not known here"))?;
+        let said = MergedTree::read(&ended.out)
+            .ok_or_else(|| refused("git merge-tree says what is not known here"))?;
         match ended.status.success() == said.conflicts.is_empty() {
             true => Ok(said),
             false => Err(refused(
@@ -444,7 +492,12 @@ impl RebasedCommit {
     }
 
     /// Makes it with this tree; where nothing is left of it, `parent` is what comes of it.
-    fn repeat(&self, session: &GitSession<'_>, tree: &str, parent: &str) -> Result<String, ToolCallError> {
+    fn repeat(
+        &self,
+        session: &GitSession<'_>,
+        tree: &str,
+        parent: &str,
+    ) -> Result<String, ToolCallError> {
         if difference(session, parent, tree)?.is_empty() {
             return Ok(parent.to_owned());
         }
@@ -468,7 +521,11 @@ fn merge_commit(
 }
 
 /// A commit that has another's tree, and nothing else of it.
-fn snapshot(session: &GitSession<'_>, of: &str, parent: Option<&str>) -> Result<String, ToolCallError> {
+fn snapshot(
+    session: &GitSession<'_>,
+    of: &str,
+    parent: Option<&str>,
+) -> Result<String, ToolCallError> {
     let mut command = session.git(["commit-tree", &*format!("{of}^{{tree}}"), "-m", "-"]);
     command.args(parent.into_iter().flat_map(|parent| ["-p", parent]));
     for role in ["AUTHOR", "COMMITTER"] {
@@ -489,7 +546,9 @@ fn is_ancestor(session: &GitSession<'_>, older: &str, newer: &str) -> Result<boo
 
 fn difference(session: &GitSession<'_>, from: &str, to: &str) -> Result<Vec<u8>, ToolCallError> {
     let mut command = session.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", from, to]);
-    session.succeed(&mut command, MAX_CHANGES).map(|ended| ended.out)
+    session
+        .succeed(&mut command, MAX_CHANGES)
+        .map(|ended| ended.out)
 }
 
 #[cfg(test)]
@@ -511,7 +570,11 @@ mod tests {
         let messages = "1\0a\tb\n\0Auto-merging\0x\0\
                         2\0a\tb\n\0c\0CONFLICT (contents)\0x\0";
         let merged = read(&entries, messages).unwrap();
-        let told: Vec<(&str, &str)> = merged.conflicts.iter().map(|of| (&*of.path, &*of.kind)).collect();
+        let told: Vec<(&str, &str)> = merged
+            .conflicts
+            .iter()
+            .map(|of| (&*of.path, &*of.kind))
+            .collect();
         assert_eq!(told, [("a\tb\n", "contents"), ("c", "moved")]);
         let sha = "a".repeat(40);
         let zeros = "0".repeat(40);
@@ -522,7 +585,9 @@ mod tests {
         assert!(read(&[], "").unwrap().conflicts.is_empty());
         // What is not for callers.
         assert!(read(&["160000 @ 2\tsub"], "").unwrap().conflicts.is_empty());
-        let many: Vec<String> = (0..=MAX_CONFLICTS).map(|n| format!("100644 @ 1\t{n}")).collect();
+        let many: Vec<String> = (0..=MAX_CONFLICTS)
+            .map(|n| format!("100644 @ 1\t{n}"))
+            .collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(read(&many, "").unwrap().conflicts.is_empty());
         for odd in ["x", "100644 @ 2 no-tab"] {

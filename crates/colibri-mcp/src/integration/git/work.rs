@@ -20,8 +20,19 @@ pub(super) fn fetch(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
     let Some(origin) = &session.repository.origin else {
         return Err(unconnected("the entry's command names no --origin"));
     };
-    let mut command = session.git(["fetch", "--quiet", "--no-tags", "--no-prune", "--no-recurse-submodules"]);
-    command.args(["--no-write-fetch-head", "--no-auto-maintenance", "--", &origin.url]);
+    let mut command = session.git([
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-prune",
+        "--no-recurse-submodules",
+    ]);
+    command.args([
+        "--no-write-fetch-head",
+        "--no-auto-maintenance",
+        "--",
+        &origin.url,
+    ]);
     command.arg("+refs/heads/*:refs/remotes/origin/*");
     if let Some(Credential { pair, .. }) = &session.repository.credential {
         command
@@ -66,7 +77,15 @@ pub(super) fn commit(
     let listing = ["--modified", "--deleted", "--others", "--exclude-standard"];
     let paths: Vec<&str> = paths.iter().map(WorktreePath::as_str).collect();
     let tree = tree_with(session, &worktree, &parent, &listing, &paths)?;
-    let raw = session.say(&mut session.git(["diff-tree", "-r", "-z", "--raw", "--no-renames", &parent, &tree]))?;
+    let raw = session.say(&mut session.git([
+        "diff-tree",
+        "-r",
+        "-z",
+        "--raw",
+        "--no-renames",
+        &parent,
+        &tree,
+    ]))?;
     let changes = changes(&raw);
     if changes.is_empty() {
         return Err(refused("there is nothing to commit at these paths"));
@@ -80,7 +99,13 @@ pub(super) fn commit(
     lock.write(&session.own("theirs"))?;
     let mut command = session.git(["commit-tree", &tree, "-p", &parent]);
     let sha = session.line(command.stdin(file(session, "message", message.text().as_bytes())?))?;
-    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &sha, &parent]))?;
+    session.say(&mut session.git([
+        "update-ref",
+        "--no-deref",
+        &slug.reference(),
+        &sha,
+        &parent,
+    ]))?;
     lock.put()?;
     match worktree::tip(session, &slug.reference())? {
         Some(at) if at == sha => {}
@@ -92,7 +117,9 @@ pub(super) fn commit(
         }
     }
     let (slug, branch) = (slug.as_str(), slug.branch());
-    Ok(json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }))
+    Ok(
+        json!({ "slug": slug, "branch": branch, "sha": sha, "parent": parent, "files": changes.len() }),
+    )
 }
 
 /// The tree of a commit or tree with what a worktree has at these paths now, as far as `git ls-files` lists it.
@@ -108,13 +135,19 @@ pub(super) fn tree_with(
 ) -> Result<String, ToolCallError> {
     session.say(&mut session.git(["read-tree", base]))?;
     let mut command = session.git(["ls-files", "-z"]);
-    command.args(listing).args(["--deduplicate", "--"]).args(paths);
+    command
+        .args(listing)
+        .args(["--deduplicate", "--"])
+        .args(paths);
     let listed = session.succeed(worktree.of(&mut command), MAX_OUT)?;
     if let Some(place) = unread(&listed.err) {
         return Err(unreadable(&place));
     }
     let changed = listed.out;
-    if let Some(nested) = changed.split(|byte| *byte == 0).find(|path| path.ends_with(b"/")) {
+    if let Some(nested) = changed
+        .split(|byte| *byte == 0)
+        .find(|path| path.ends_with(b"/"))
+    {
         let nested = colibri_text::brief(&String::from_utf8_lossy(nested), 200);
         return Err(refused(format!(
             "{nested} is a repository of its own: name other paths"
@@ -142,22 +175,36 @@ pub(super) fn status(session: &GitSession<'_>, slug: &Slug) -> Result<Value, Too
     let worktree = worktree::find(session, slug)?;
     worktree.copy_index(&session.own("index"))?;
     let sha = tip_of(session, slug)?;
-    let mut command = session.git(["status", "--porcelain", "-z", "--untracked-files=all", "--no-renames"]);
+    let mut command = session.git([
+        "status",
+        "--porcelain",
+        "-z",
+        "--untracked-files=all",
+        "--no-renames",
+    ]);
     command.args(["--ignore-submodules=all", "--no-ahead-behind"]);
     let ended = session.text(worktree.of(&mut command), MAX_OUT)?;
     // The last of what was cut is not whole.
-    let whole = ended.out.iter().rposition(|byte| *byte == 0).unwrap_or_default();
+    let whole = ended
+        .out
+        .iter()
+        .rposition(|byte| *byte == 0)
+        .unwrap_or_default();
     let mut lines = ended.out[..whole]
         .split(|byte| *byte == 0)
         .filter(|line| line.len() > 3);
     let change = |line: &[u8]| {
-        let (state, path) = (String::from_utf8_lossy(&line[..2]), String::from_utf8_lossy(&line[3..]));
+        let (state, path) = (
+            String::from_utf8_lossy(&line[..2]),
+            String::from_utf8_lossy(&line[3..]),
+        );
         json!({ "state": state, "path": path })
     };
     let changes: Vec<Value> = lines.by_ref().take(MAX_CHANGES).map(change).collect();
     let is_cut = ended.is_cut || lines.next().is_some();
     let pending = PendingUpdate::read(&worktree)?;
-    let (update, conflicts) = pending.map_or(("none", Vec::new()), |pending| pending.told(&worktree));
+    let (update, conflicts) =
+        pending.map_or(("none", Vec::new()), |pending| pending.told(&worktree));
     let (slug, branch) = (slug.as_str(), slug.branch());
     Ok(
         json!({ "slug": slug, "branch": branch, "sha": sha, "changes": changes, "truncated": is_cut,
@@ -175,10 +222,16 @@ fn unread(said: &[u8]) -> Option<String> {
 /// The refusal where existing files cannot be told from missing ones.
 fn unreadable(place: &str) -> ToolCallError {
     let place = colibri_text::brief(place, 200);
-    refused(format!("{place} cannot be read: make it readable, or name other paths"))
+    refused(format!(
+        "{place} cannot be read: make it readable, or name other paths"
+    ))
 }
 
-pub(super) fn file(session: &GitSession<'_>, name: &str, contents: &[u8]) -> Result<std::fs::File, ToolCallError> {
+pub(super) fn file(
+    session: &GitSession<'_>,
+    name: &str,
+    contents: &[u8],
+) -> Result<std::fs::File, ToolCallError> {
     input(&session.own(name), contents).map_err(|error| machine("a file of its own", &error))
 }
 
@@ -222,7 +275,12 @@ impl PathChange<'_> {
     fn entry(&self) -> Vec<u8> {
         let mode = self.facts[1].trim_start_matches('0');
         let mode = if mode.is_empty() { "0" } else { mode };
-        [format!("{mode} {}\t", self.facts[3]).as_bytes(), self.path, b"\0"].concat()
+        [
+            format!("{mode} {}\t", self.facts[3]).as_bytes(),
+            self.path,
+            b"\0",
+        ]
+        .concat()
     }
 }
 

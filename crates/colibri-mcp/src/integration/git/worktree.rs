@@ -38,7 +38,9 @@ pub(super) struct Worktree {
 impl Worktree {
     /// Has a command work in it.
     pub(super) fn of<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("GIT_WORK_TREE", &self.path).current_dir(&self.path)
+        command
+            .env("GIT_WORK_TREE", &self.path)
+            .current_dir(&self.path)
     }
 
     /// True if a file or a link stands at a path in it, and directories before that.
@@ -84,12 +86,25 @@ impl Worktree {
     ///
     /// # Errors
     /// git cannot say.
-    pub(super) fn is_clean(&self, session: &GitSession<'_>, untracked: bool) -> Result<bool, ToolCallError> {
+    pub(super) fn is_clean(
+        &self,
+        session: &GitSession<'_>,
+        untracked: bool,
+    ) -> Result<bool, ToolCallError> {
         self.copy_index(&session.own("looked"))?;
         let files = if untracked { "all" } else { "no" };
-        let mut command = session.git(["status", "--porcelain", "-z", "--no-renames", "--ignore-submodules=all"]);
+        let mut command = session.git([
+            "status",
+            "--porcelain",
+            "-z",
+            "--no-renames",
+            "--ignore-submodules=all",
+        ]);
         command.arg(format!("--untracked-files={files}"));
-        let ended = session.text(self.of(command.env("GIT_INDEX_FILE", session.own("looked"))), MAX_OUT)?;
+        let ended = session.text(
+            self.of(command.env("GIT_INDEX_FILE", session.own("looked"))),
+            MAX_OUT,
+        )?;
         Ok(ended.out.is_empty())
     }
 
@@ -116,7 +131,12 @@ impl IndexLock {
     pub(super) fn take(worktree: &Worktree) -> Result<IndexLock, ToolCallError> {
         let index = worktree.index.clone();
         let path = index.with_extension("lock");
-        match OpenOptions::new().write(true).create_new(true).mode(0o644).open(path) {
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(path)
+        {
             Ok(file) => Ok(IndexLock {
                 index,
                 file,
@@ -179,7 +199,8 @@ pub(super) fn find(session: &GitSession<'_>, slug: &Slug) -> Result<Worktree, To
             return Err(refused(format!("git knows of no worktree {}", place(slug))));
         }
     }
-    let head = read_small(&known.join("HEAD")).map_err(|error| machine("the worktree's HEAD", &error))?;
+    let head =
+        read_small(&known.join("HEAD")).map_err(|error| machine("the worktree's HEAD", &error))?;
     if head.trim_end() != format!("ref: {}", slug.reference()) {
         return Err(refused(format!(
             "the worktree {} is not on {}: a person has to look at it",
@@ -197,7 +218,10 @@ pub(super) fn find(session: &GitSession<'_>, slug: &Slug) -> Result<Worktree, To
 ///
 /// # Errors
 /// It is another name for some other branch, which would be written in its place.
-pub(super) fn tip(session: &GitSession<'_>, reference: &str) -> Result<Option<String>, ToolCallError> {
+pub(super) fn tip(
+    session: &GitSession<'_>,
+    reference: &str,
+) -> Result<Option<String>, ToolCallError> {
     let format = "--format=%(refname)%00%(objectname)%00%(objecttype)%00%(symref)";
     let said = session.line(&mut session.git(["for-each-ref", format, reference]))?;
     for line in said.lines() {
@@ -221,7 +245,11 @@ pub(super) fn tip(session: &GitSession<'_>, reference: &str) -> Result<Option<St
 /// It was never fetched.
 pub(super) fn base_of(session: &GitSession<'_>) -> Result<String, ToolCallError> {
     let base = tip(session, BASE)?;
-    base.ok_or_else(|| refused(format!("{BASE_NAME} is not known here yet: call git_fetch first")))
+    base.ok_or_else(|| {
+        refused(format!(
+            "{BASE_NAME} is not known here yet: call git_fetch first"
+        ))
+    })
 }
 
 /// The commit that the branch of a worktree is at.
@@ -250,9 +278,17 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     }
     let root = &session.repository.path;
     if root.join(place(slug)).symlink_metadata().is_ok() {
-        return Err(refused(format!("there is something at {} already", place(slug))));
+        return Err(refused(format!(
+            "there is something at {} already",
+            place(slug)
+        )));
     }
-    let odd = |errno: Errno| refused(format!("{} cannot hold worktrees: {errno}", PLACE.join("/")));
+    let odd = |errno: Errno| {
+        refused(format!(
+            "{} cannot hold worktrees: {errno}",
+            PLACE.join("/")
+        ))
+    };
     let top = open(AT_FDCWD, root).map_err(odd)?;
     let mut shelf = top;
     for part in PLACE {
@@ -261,11 +297,22 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     let theirs = open(AT_FDCWD, &root.join(".git")).map_err(odd)?;
     let all = descend(&theirs, "worktrees", Mode::from_bits_truncate(0o755)).map_err(odd)?;
     let made = mkdirat(&all, slug.as_str(), Mode::from_bits_truncate(0o755));
-    made.map_err(|errno| refused(format!("git cannot know the worktree {}: {errno}", slug.as_str())))?;
+    made.map_err(|errno| {
+        refused(format!(
+            "git cannot know the worktree {}: {errno}",
+            slug.as_str()
+        ))
+    })?;
     let known = GitDirectoryGuard(Some(root.join(".git/worktrees").join(slug.as_str())));
     known.fill(session, slug, &base)?;
     let nothing = "0".repeat(base.len());
-    session.say(&mut session.git(["update-ref", "--no-deref", &slug.reference(), &base, &nothing]))?;
+    session.say(&mut session.git([
+        "update-ref",
+        "--no-deref",
+        &slug.reference(),
+        &base,
+        &nothing,
+    ]))?;
     let own = descend(&all, slug.as_str(), Mode::from_bits_truncate(0o755)).map_err(odd)?;
     renameat(&own, "tree", &shelf, slug.as_str()).map_err(|errno| {
         let why = format!(
@@ -278,7 +325,10 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     known.keep();
     match tip(session, &slug.reference())? {
         Some(at) if at == base => Ok(base),
-        _ => Err(refused(format!("{} has moved while it was made", slug.branch()))),
+        _ => Err(refused(format!(
+            "{} has moved while it was made",
+            slug.branch()
+        ))),
     }
 }
 
@@ -287,16 +337,26 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
 ///
 /// # Errors
 /// There is none, something of it would be lost, or it is not what [`find`] takes for one.
-pub(super) fn remove(session: &GitSession<'_>, slug: &Slug, discard: bool) -> Result<Value, ToolCallError> {
+pub(super) fn remove(
+    session: &GitSession<'_>,
+    slug: &Slug,
+    discard: bool,
+) -> Result<Value, ToolCallError> {
     let root = &session.repository.path;
-    let (path, known) = (root.join(place(slug)), root.join(".git/worktrees").join(slug.as_str()));
+    let (path, known) = (
+        root.join(place(slug)),
+        root.join(".git/worktrees").join(slug.as_str()),
+    );
     let is_there = |path: &Path| path.symlink_metadata().is_ok();
     let tip = tip(session, &slug.reference())?;
     if tip.is_none() && !is_there(&path) && !is_there(&known) {
         return Err(refused(format!("there is no worktree {}", place(slug))));
     }
     if is_there(&known.join("locked")) {
-        return Err(refused(format!("the worktree {} is locked by a person", place(slug))));
+        return Err(refused(format!(
+            "the worktree {} is locked by a person",
+            place(slug)
+        )));
     }
     let worktree = is_there(&path).then(|| find(session, slug)).transpose()?;
     let _lock = worktree.as_ref().map(IndexLock::take).transpose()?;
@@ -338,13 +398,17 @@ pub(super) fn remove(session: &GitSession<'_>, slug: &Slug, discard: bool) -> Re
             shelf = open(&shelf, Path::new(part)).map_err(odd)?;
         }
         // A name that is no slug, and that nobody can know before.
-        let own = session.own("").file_name().map(OsStr::to_owned).unwrap_or_default();
+        let own = session
+            .own("")
+            .file_name()
+            .map(OsStr::to_owned)
+            .unwrap_or_default();
         left = format!(".removed-{}-{}", slug.as_str(), own.to_string_lossy());
         renameat(&shelf, slug.as_str(), &shelf, &*left).map_err(odd)?;
         left = format!("{}/{left}", PLACE.join("/"));
     }
-    let file =
-        input(&session.own("orders"), orders.as_bytes()).map_err(|error| machine("a file of its own", &error))?;
+    let file = input(&session.own("orders"), orders.as_bytes())
+        .map_err(|error| machine("a file of its own", &error))?;
     let moved = session.say(session.git(["update-ref", "--stdin"]).stdin(file));
     if let Err(failed) = moved {
         if worktree.is_some() {
@@ -369,8 +433,11 @@ pub(super) fn remove(session: &GitSession<'_>, slug: &Slug, discard: bool) -> Re
 /// # Errors
 /// git cannot say.
 pub(super) fn list(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
-    let said =
-        session.line(&mut session.git(["for-each-ref", "--format=%(refname:lstrip=3)", "refs/heads/feature/"]))?;
+    let said = session.line(&mut session.git([
+        "for-each-ref",
+        "--format=%(refname:lstrip=3)",
+        "refs/heads/feature/",
+    ]))?;
     let known = fs::read_dir(session.repository.path.join(".git/worktrees"));
     let known = known
         .into_iter()
@@ -378,14 +445,18 @@ pub(super) fn list(session: &GitSession<'_>) -> Result<Value, ToolCallError> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
     let slugs: BTreeSet<String> = said.lines().map(str::to_owned).chain(known).collect();
-    let slugs = slugs.into_iter().filter_map(|slug| Slug::try_from(slug).ok());
+    let slugs = slugs
+        .into_iter()
+        .filter_map(|slug| Slug::try_from(slug).ok());
     let mut slugs: Vec<Slug> = slugs.take(MAX_LISTED + 1).collect();
     let is_cut = slugs.len() > MAX_LISTED;
     slugs.truncate(MAX_LISTED);
     let mut worktrees = Vec::new();
     for slug in slugs {
         let tip = tip(session, &slug.reference());
-        let problem = find(session, &slug).err().or_else(|| tip.as_ref().err().cloned());
+        let problem = find(session, &slug)
+            .err()
+            .or_else(|| tip.as_ref().err().cloned());
         let problem = problem.map(|problem| problem.message).unwrap_or_default();
         let sha = tip.ok().flatten().unwrap_or_default();
         worktrees.push(json!({ "slug": slug.as_str(), "branch": slug.branch(), "sha": sha, "problem": problem }));
@@ -412,10 +483,18 @@ impl GitDirectoryGuard {
             fs::write(tree.join(".git"), format!("gitdir: {}\n", known.display()))
         };
         write().map_err(|error| machine("a new worktree", &error))?;
-        let mut command = session.git(["read-tree", "--reset", "-u", "--no-recurse-submodules", base]);
+        let mut command = session.git([
+            "read-tree",
+            "--reset",
+            "-u",
+            "--no-recurse-submodules",
+            base,
+        ]);
         let (path, index) = (tree, known.join("index"));
         command.env("GIT_INDEX_FILE", &index);
-        session.say(Worktree { path, index }.of(&mut command)).map(drop)
+        session
+            .say(Worktree { path, index }.of(&mut command))
+            .map(drop)
     }
 
     fn keep(mut self) {
@@ -435,7 +514,11 @@ impl Drop for GitDirectoryGuard {
 
 /// Writes a new file of git's own, which no agent of the group may change.
 fn note(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(path)?;
     file.write_all(text.as_bytes())
 }
 
@@ -448,7 +531,10 @@ fn copy(mut from: File, to: &mut File) -> io::Result<()> {
 /// Opens a regular file, and no link.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("not a regular file")),

@@ -73,7 +73,11 @@ pub(super) fn open_directory(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errn
 
 /// A file in it, to be read. Without `O_NONBLOCK` the open of a FIFO would wait for a writer.
 pub(super) fn open_file(at: impl AsFd, name: &CStr) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let flags = OFlag::O_RDONLY
+        | OFlag::O_NOFOLLOW
+        | OFlag::O_NONBLOCK
+        | OFlag::O_NOCTTY
+        | OFlag::O_CLOEXEC;
     openat(at, name, flags, Mode::empty())
 }
 
@@ -151,6 +155,10 @@ mod tests {
         ] {
             assert!(!is_out_of_bounds(name), "{name:?}");
         }
-        assert!(is_unfinished(UNFINISHED) && is_unfinished(c".COLIBRI-mirror-new.") && !is_unfinished(MARK));
+        assert!(
+            is_unfinished(UNFINISHED)
+                && is_unfinished(c".COLIBRI-mirror-new.")
+                && !is_unfinished(MARK)
+        );
     }
 }

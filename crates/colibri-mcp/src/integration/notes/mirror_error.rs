@@ -90,10 +90,14 @@ impl From<MirrorError> for ToolCallError {
             MirrorError::Busy => "NOTES_BUSY",
             MirrorError::NotOurs(_) => "NOTES_NOT_OURS",
             MirrorError::TooMuch { .. } => "NOTES_TOO_MUCH",
-            MirrorError::System { .. } | MirrorError::Incomplete(_) | MirrorError::Cancelled => "NOTES_FAILED",
+            MirrorError::System { .. } | MirrorError::Incomplete(_) | MirrorError::Cancelled => {
+                "NOTES_FAILED"
+            }
         };
         let told = fault.to_string();
-        let fits = told.char_indices().take_while(|(at, c)| at + c.len_utf8() <= MAX_TOLD);
+        let fits = told
+            .char_indices()
+            .take_while(|(at, c)| at + c.len_utf8() <= MAX_TOLD);
         let told: String = fits.map(|(_, c)| c).collect();
         match fault {
             MirrorError::Busy => ToolCallError::transient(code, told),
@@ -114,13 +118,16 @@ mod tests {
         }
         let failed = ToolCallError::from(fault);
         assert!(
-            failed
-                .message
-                .starts_with("cannot write: No space left on device (os error 28) in the mirror/\\u{1b}[2J"),
+            failed.message.starts_with(
+                "cannot write: No space left on device (os error 28) in the mirror/\\u{1b}[2J"
+            ),
             "{}",
             failed.message
         );
-        assert!(failed.message.len() <= MAX_TOLD && !failed.message.contains(['\u{1b}', '\n', '\u{202e}']));
+        assert!(
+            failed.message.len() <= MAX_TOLD
+                && !failed.message.contains(['\u{1b}', '\n', '\u{202e}'])
+        );
         assert_eq!((failed.code, failed.transient), ("NOTES_FAILED", false));
         assert!(ToolCallError::from(MirrorError::Busy).transient);
         let said = |what| {
@@ -128,7 +135,9 @@ mod tests {
                 .below(c"sub")
                 .to_string()
         };
-        assert!(said("cannot open").starts_with("cannot open: a symbolic link is there (os error "));
+        assert!(
+            said("cannot open").starts_with("cannot open: a symbolic link is there (os error ")
+        );
         assert!(said("cannot make").starts_with("cannot make: Too many links"));
     }
 }

@@ -15,8 +15,7 @@ use super::mirror_error::{MIRROR, MirrorError};
 
 /// The directory of a repository that is mirrored.
 const SOURCE: &CStr = c"docs";
-const TOLD: &str =
-    "This directory is a mirror of a repository's docs/, made by colibri-mcp. What is changed here is overwritten.\n";
+const TOLD: &str = "This directory is a mirror of a repository's docs/, made by colibri-mcp. What is changed here is overwritten.\n";
 
 /// Both places.
 #[derive(Debug, Clone)]
@@ -41,8 +40,8 @@ impl Places {
     /// One is not there, or lies in the other; the mirror's directory is not marked as one, or another run has it.
     pub(super) fn open(&self, dry_run: bool) -> Result<MirrorDirectories, MirrorError> {
         let repository = walk(&self.repository)?;
-        let docs =
-            open_directory(&repository, SOURCE).map_err(|errno| not_connected(&self.repository.join("docs"), errno))?;
+        let docs = open_directory(&repository, SOURCE)
+            .map_err(|errno| not_connected(&self.repository.join("docs"), errno))?;
         let mirror = walk(&self.mirror)?;
         if lies_in(&mirror, &repository)? || lies_in(&docs, &mirror)? {
             let why = "the mirror and the repository lie in each other".to_owned();
@@ -60,7 +59,9 @@ impl Places {
 fn not_connected(path: &Path, errno: Errno) -> MirrorError {
     let why = match errno {
         // A symbolic link, as Linux and FreeBSD say it.
-        Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => "is no directory, or is reached by a symbolic link".to_owned(),
+        Errno::ELOOP | Errno::EMLINK | Errno::ENOTDIR => {
+            "is no directory, or is reached by a symbolic link".to_owned()
+        }
         errno => std::io::Error::from(errno).to_string(),
     };
     MirrorError::NotConnected(format!("{}: {why}", path.display()))
@@ -121,7 +122,9 @@ fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, Mirro
         }
         // A link, as Linux and FreeBSD say it, or a socket.
         Ok(_) | Err(Errno::ELOOP | Errno::EMLINK | Errno::ENXIO | Errno::EOPNOTSUPP) => {
-            return Err(MirrorError::NotOurs("has a .colibri-mirror that is no file: remove it"));
+            return Err(MirrorError::NotOurs(
+                "has a .colibri-mirror that is no file: remove it",
+            ));
         }
         Err(errno) => return Err(failed(errno)),
     };
@@ -133,7 +136,8 @@ fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, Mirro
 }
 
 fn make_mark(mirror: &OwnedFd) -> Result<OwnedFd, Errno> {
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let flags =
+        OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     match openat(mirror, MARK, flags, Mode::from_bits_truncate(0o644)) {
         Ok(mark) => write(&mark, TOLD.as_bytes()).map(|_| mark),
         Err(Errno::EEXIST) => open_file(mirror, MARK),

@@ -17,8 +17,8 @@ use nix::sys::stat::{FileStat, Mode, fchmod, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::entries::{
-    DirectoryEntryKind, MARK, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list, look, open_directory,
-    open_file, size,
+    DirectoryEntryKind, MARK, SWAPPED, UNFINISHED, is_out_of_bounds, is_unfinished, kind, list,
+    look, open_directory, open_file, size,
 };
 use super::mirror_error::{DOCS, MIRROR, MirrorError};
 use super::tree::{MirrorLimits, OmittedEntries, Tree};
@@ -65,7 +65,11 @@ fn mode_of(stat: &FileStat, always: Mode, at_most: Mode) -> Mode {
 
 /// Gives a directory of the mirror the mode of its original, but for what nobody else may do there.
 fn open_to_readers(made: &OwnedFd, original: &OwnedFd) -> Result<(), Errno> {
-    let mode = mode_of(&fstat(original)?, Mode::S_IRWXU, Mode::from_bits_truncate(0o055));
+    let mode = mode_of(
+        &fstat(original)?,
+        Mode::S_IRWXU,
+        Mode::from_bits_truncate(0o055),
+    );
     match fstat(made)?.st_mode & 0o777 == mode.bits() {
         true => Ok(()),
         false => fchmod(made, mode),
@@ -168,7 +172,11 @@ impl<'a> Sync<'a> {
                 () if tree.directories.contains_key(name) => !is_directory,
                 () => is_extra,
             };
-            if goes && self.remove(mirror, name, stat, 1).map_err(|fault| fault.below(name))? {
+            if goes
+                && self
+                    .remove(mirror, name, stat, 1)
+                    .map_err(|fault| fault.below(name))?
+            {
                 gone.push(name.clone());
             }
         }
@@ -286,14 +294,21 @@ impl<'a> Sync<'a> {
                 self.left_out.unreadable += 1;
                 return Ok(());
             }
-            Err(errno) if SWAPPED.contains(&errno) || matches!(errno, Errno::ENXIO | Errno::EOPNOTSUPP) => {
+            Err(errno)
+                if SWAPPED.contains(&errno)
+                    || matches!(errno, Errno::ENXIO | Errno::EOPNOTSUPP) =>
+            {
                 self.left_out.changed += 1;
                 return Ok(());
             }
             Err(errno) => return Err(MirrorError::system("cannot open", DOCS, errno)),
         };
-        let before = fstat(&source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
-        if kind(&before) != DirectoryEntryKind::File || before.st_nlink != 1 || size(&before) > self.limits.file {
+        let before =
+            fstat(&source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
+        if kind(&before) != DirectoryEntryKind::File
+            || before.st_nlink != 1
+            || size(&before) > self.limits.file
+        {
             self.left_out.changed += 1;
             return Ok(());
         }
@@ -311,7 +326,10 @@ impl<'a> Sync<'a> {
                     && found.st_nlink == 1
                     && size(found) == size(&before)
                     && found.st_mode & 0o7777 == mode.bits();
-                alike && self.is_same(&source, mirror, name).map_err(|error| unread(&error))?
+                alike
+                    && self
+                        .is_same(&source, mirror, name)
+                        .map_err(|error| unread(&error))?
             }
             _ => false,
         };
@@ -367,26 +385,30 @@ impl<'a> Sync<'a> {
         mirror: BorrowedFd<'_>,
         name: &CStr,
     ) -> Result<bool, MirrorError> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let new = openat(mirror, UNFINISHED, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(failed("cannot write"))?;
-        let done = self.fill(source, before, File::from(new), mode).and_then(|is_whole| {
-            if !is_whole {
-                self.left_out.changed += 1;
-                return Ok(false);
-            }
-            match renameat(mirror, UNFINISHED, mirror, name) {
-                Ok(()) => Ok(true),
-                Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
-                    self.left_out.in_the_way += 1;
-                    Ok(false)
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let new = openat(mirror, UNFINISHED, flags, Mode::S_IRUSR | Mode::S_IWUSR)
+            .map_err(failed("cannot write"))?;
+        let done = self
+            .fill(source, before, File::from(new), mode)
+            .and_then(|is_whole| {
+                if !is_whole {
+                    self.left_out.changed += 1;
+                    return Ok(false);
                 }
-                Err(errno) if is_odd_name(errno) => {
-                    self.left_out.names += 1;
-                    Ok(false)
+                match renameat(mirror, UNFINISHED, mirror, name) {
+                    Ok(()) => Ok(true),
+                    Err(Errno::EISDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {
+                        self.left_out.in_the_way += 1;
+                        Ok(false)
+                    }
+                    Err(errno) if is_odd_name(errno) => {
+                        self.left_out.names += 1;
+                        Ok(false)
+                    }
+                    Err(errno) => Err(failed("cannot rename")(errno)),
                 }
-                Err(errno) => Err(failed("cannot rename")(errno)),
-            }
-        });
+            });
         if !matches!(done, Ok(true)) {
             let _ = unlinkat(mirror, UNFINISHED, UnlinkatFlags::NoRemoveDir);
         }
@@ -394,7 +416,13 @@ impl<'a> Sync<'a> {
     }
 
     /// True if the file was the same all the time that it was copied.
-    fn fill(&mut self, source: &File, before: &FileStat, mut new: File, mode: Mode) -> Result<bool, MirrorError> {
+    fn fill(
+        &mut self,
+        source: &File,
+        before: &FileStat,
+        mut new: File,
+        mode: Mode,
+    ) -> Result<bool, MirrorError> {
         let mut at = 0;
         while at <= size(before) {
             let count = read_at(source, &mut self.ours, at).map_err(|error| unread(&error))?;
@@ -409,9 +437,17 @@ impl<'a> Sync<'a> {
                 break;
             }
         }
-        let after = fstat(source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
+        let after =
+            fstat(source).map_err(|errno| MirrorError::system("cannot read", DOCS, errno))?;
         // The time of the content can be put back, that of the inode cannot.
-        let times = |stat: &FileStat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
+        let times = |stat: &FileStat| {
+            (
+                stat.st_mtime,
+                stat.st_mtime_nsec,
+                stat.st_ctime,
+                stat.st_ctime_nsec,
+            )
+        };
         if at != size(before) || size(&after) != at || times(&after) != times(before) {
             return Ok(false);
         }
@@ -427,7 +463,8 @@ fn is_directory(mirror: BorrowedFd<'_>, name: &CStr) -> bool {
 /// The number of files of the tree in this directory, and below it.
 pub(super) fn present(tree: &Tree, mirror: BorrowedFd<'_>) -> u64 {
     let is_file = |name: &CStr| {
-        look(mirror, name).is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == DirectoryEntryKind::File))
+        look(mirror, name)
+            .is_ok_and(|stat| stat.is_some_and(|stat| kind(&stat) == DirectoryEntryKind::File))
     };
     let files = tree.files.iter().filter(|name| is_file(name)).count() as u64;
     let below = tree
@@ -487,7 +524,13 @@ mod tests {
         std::fs::remove_file(top.path().join("a")).unwrap();
         std::fs::create_dir(top.path().join("a")).unwrap();
         let (cancelled, mut left_out) = (AtomicBool::new(false), OmittedEntries::default());
-        let mut sync = Sync::new(&MirrorLimits::USUAL, Strategy::Mirror, false, &cancelled, &mut left_out);
+        let mut sync = Sync::new(
+            &MirrorLimits::USUAL,
+            Strategy::Mirror,
+            false,
+            &cancelled,
+            &mut left_out,
+        );
         assert!(!sync.remove(mirror.as_fd(), c"a", &stat, 1).unwrap());
         assert_eq!(sync.removed, 0);
     }
@@ -496,11 +539,18 @@ mod tests {
     /// that were written.
     fn copy(path: &Path, change: impl Fn(&File)) -> (bool, u64) {
         fs::write(path, "as it was").unwrap();
-        let source = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let source = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap();
         let before = fstat(&source).unwrap();
         change(&source);
-        let (limits, cancelled, mut left_out) =
-            (MirrorLimits::USUAL, AtomicBool::new(false), OmittedEntries::default());
+        let (limits, cancelled, mut left_out) = (
+            MirrorLimits::USUAL,
+            AtomicBool::new(false),
+            OmittedEntries::default(),
+        );
         let mut sync = Sync::new(&limits, Strategy::Add, false, &cancelled, &mut left_out);
         let new = tempfile::tempfile().unwrap();
         let is_whole = sync.fill(&source, &before, new.try_clone().unwrap(), Mode::S_IRWXU);
@@ -514,7 +564,11 @@ mod tests {
         assert_eq!(copy(&path, |_| {}), (true, 9));
         // Clocks of file systems are slow: until the change has another time.
         let until_later = |source: &File, change: &dyn Fn()| {
-            let time = || fstat(source).map(|stat| (stat.st_ctime, stat.st_ctime_nsec)).unwrap();
+            let time = || {
+                fstat(source)
+                    .map(|stat| (stat.st_ctime, stat.st_ctime_nsec))
+                    .unwrap()
+            };
             let before = time();
             while time() == before {
                 change();
@@ -530,7 +584,9 @@ mod tests {
         assert!(!copy(&path, put_back).0);
         let close = |source: &File| {
             until_later(source, &|| {
-                source.set_permissions(Permissions::from_mode(0o600)).unwrap()
+                source
+                    .set_permissions(Permissions::from_mode(0o600))
+                    .unwrap()
             })
         };
         assert!(!copy(&path, close).0);
@@ -539,7 +595,10 @@ mod tests {
             copy(&path, |source| source.write_all_at(b"more", 9).unwrap()),
             (false, 0)
         );
-        assert_eq!(copy(&path, |source| source.set_len(1 << 20).unwrap()), (false, 0));
+        assert_eq!(
+            copy(&path, |source| source.set_len(1 << 20).unwrap()),
+            (false, 0)
+        );
         assert!(!copy(&path, |source| source.set_len(3).unwrap()).0);
     }
 }

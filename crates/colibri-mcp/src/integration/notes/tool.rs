@@ -55,8 +55,8 @@ impl Notes {
     }
 
     async fn sync(&self, arguments: &Value) -> Result<Value, ToolCallError> {
-        let (strategy, is_dry) =
-            asked(arguments).map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
+        let (strategy, is_dry) = asked(arguments)
+            .map_err(|why| ToolCallError::permanent("ARGUMENTS_INVALID", format!("{why:#}")))?;
         let Some(places) = self.places.clone() else {
             let why = "the entry's command names no --repository and --mirror".to_owned();
             return Err(MirrorError::NotConnected(why).into());
@@ -64,7 +64,9 @@ impl Notes {
         let cancelled = Arc::new(AtomicBool::new(false));
         // A call that is cancelled drops this; the thread looks at it between files.
         let _guard = CancelFlag(cancelled.clone());
-        let run = tokio::task::spawn_blocking(move || run(&places, strategy, is_dry, &MirrorLimits::USUAL, &cancelled));
+        let run = tokio::task::spawn_blocking(move || {
+            run(&places, strategy, is_dry, &MirrorLimits::USUAL, &cancelled)
+        });
         match run.await {
             Ok(result) => result.map_err(ToolCallError::from),
             Err(error) => Err(ToolCallError::permanent("NOTES_FAILED", error.to_string())),
@@ -83,9 +85,15 @@ impl Drop for CancelFlag {
 /// Reads the arguments of a call: these two, and nothing else.
 fn asked(arguments: &Value) -> anyhow::Result<(Strategy, bool)> {
     const KEYS: [&str; 2] = ["strategy", "dry_run"];
-    let members = arguments.as_object().context("the arguments must be an object")?;
+    let members = arguments
+        .as_object()
+        .context("the arguments must be an object")?;
     if let Some(odd) = members.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        bail!("{} is no argument: there are {}", brief(odd, MAX_WORD), KEYS.join(", "));
+        bail!(
+            "{} is no argument: there are {}",
+            brief(odd, MAX_WORD),
+            KEYS.join(", ")
+        );
     }
     let strategy = match members.get("strategy").and_then(Value::as_str) {
         Some("add") => Strategy::Add,
@@ -107,11 +115,13 @@ fn run(
     let opened = places.open(is_dry)?;
     let mut left_out = OmittedEntries::default();
     let tree = TreeReader::new(limits, cancelled, &mut left_out).read(&opened.docs)?;
-    let tree =
-        tree.ok_or_else(|| MirrorError::NotConnected("docs/ has a .colibri-mirror: it is a mirror itself".to_owned()))?;
+    let tree = tree.ok_or_else(|| {
+        MirrorError::NotConnected("docs/ has a .colibri-mirror: it is a mirror itself".to_owned())
+    })?;
     let mut sync = Sync::new(limits, strategy, is_dry, cancelled, &mut left_out);
     sync.directory(&tree, opened.docs.as_fd(), Some(opened.mirror.as_fd()))?;
-    let (written, unchanged, removed, bytes) = (sync.written, sync.unchanged, sync.removed, sync.bytes);
+    let (written, unchanged, removed, bytes) =
+        (sync.written, sync.unchanged, sync.removed, sync.bytes);
     let files = written + unchanged;
     if !is_dry {
         match present(&tree, opened.mirror.as_fd()) {
@@ -234,7 +244,13 @@ mod tests {
     }
 
     fn mirror(places: &Places) -> Result<Value, MirrorError> {
-        run(places, Strategy::Mirror, false, &SMALL, &AtomicBool::new(false))
+        run(
+            places,
+            Strategy::Mirror,
+            false,
+            &SMALL,
+            &AtomicBool::new(false),
+        )
     }
 
     #[test]
@@ -248,7 +264,11 @@ mod tests {
         write(&docs.join("5"), 1);
         let failed = ToolCallError::from(mirror(&places).unwrap_err());
         assert_eq!(failed.code, "NOTES_TOO_MUCH");
-        assert!(failed.message.contains("over 100 bytes"), "{}", failed.message);
+        assert!(
+            failed.message.contains("over 100 bytes"),
+            "{}",
+            failed.message
+        );
         assert!(!places.mirror.join("5").exists());
         // Whatever they are, entries are counted.
         for index in 0..6 {
@@ -257,14 +277,22 @@ mod tests {
         fs::remove_file(docs.join("4")).unwrap();
         let failed = ToolCallError::from(mirror(&places).unwrap_err());
         assert_eq!(failed.code, "NOTES_TOO_MUCH");
-        assert!(failed.message.contains("over 10 files"), "{}", failed.message);
+        assert!(
+            failed.message.contains("over 10 files"),
+            "{}",
+            failed.message
+        );
         // And a vault that is stuffed is not read without end.
         fs::remove_file(docs.join("link0")).unwrap();
         for index in 0..21 {
             write(&places.mirror.join(format!("stuffing{index}")), 0);
         }
         let failed = ToolCallError::from(mirror(&places).unwrap_err());
-        assert!(failed.message.contains("in the mirror than"), "{}", failed.message);
+        assert!(
+            failed.message.contains("in the mirror than"),
+            "{}",
+            failed.message
+        );
     }
 
     #[test]
@@ -281,7 +309,10 @@ mod tests {
             (&said["left_out"]["large"], &said["left_out"]["deep"]),
             (&json!(1), &json!(1))
         );
-        assert_eq!((&said["unchanged"], &said["removed"]), (&json!(1), &json!(0)));
+        assert_eq!(
+            (&said["unchanged"], &said["removed"]),
+            (&json!(1), &json!(0))
+        );
         assert_eq!(fs::metadata(places.mirror.join("grows")).unwrap().len(), 20);
         assert!(!places.mirror.join("a/b/c").exists());
         // What a stranger buried too deep stays too, and all above it.
@@ -295,8 +326,17 @@ mod tests {
     fn a_run_that_is_cancelled_does_nothing_more() {
         let (_top, places) = places();
         write(&places.repository.join("docs/a"), 1);
-        let stopped = run(&places, Strategy::Mirror, false, &SMALL, &AtomicBool::new(true));
-        assert!(matches!(stopped, Err(MirrorError::Cancelled)), "{stopped:?}");
+        let stopped = run(
+            &places,
+            Strategy::Mirror,
+            false,
+            &SMALL,
+            &AtomicBool::new(true),
+        );
+        assert!(
+            matches!(stopped, Err(MirrorError::Cancelled)),
+            "{stopped:?}"
+        );
         assert!(!places.mirror.join("a").exists());
         mirror(&places).unwrap();
     }
@@ -308,7 +348,8 @@ mod tests {
         write(&docs.join("a"), 20);
         mirror(&places).unwrap();
         let opened = places.open(false).unwrap();
-        let (limits, cancelled, mut left_out) = (SMALL, AtomicBool::new(false), OmittedEntries::default());
+        let (limits, cancelled, mut left_out) =
+            (SMALL, AtomicBool::new(false), OmittedEntries::default());
         write(&docs.join("b"), 5);
         let tree = TreeReader::new(&limits, &cancelled, &mut left_out)
             .read(&opened.docs)

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 use serde::Serialize;
 
 use super::entries::{
-    DirectoryEntries, DirectoryEntryKind, MARK, SWAPPED, is_out_of_bounds, is_unfinished, kind, list, open_directory,
-    size,
+    DirectoryEntries, DirectoryEntryKind, MARK, SWAPPED, is_out_of_bounds, is_unfinished, kind,
+    list, open_directory, size,
 };
 use super::mirror_error::{DOCS, MirrorError};
 
@@ -160,7 +160,13 @@ impl<'a> TreeReader<'a> {
         Ok(Some(tree))
     }
 
-    fn directory(&mut self, at: &OwnedFd, name: CString, depth: usize, tree: &mut Tree) -> Result<(), MirrorError> {
+    fn directory(
+        &mut self,
+        at: &OwnedFd,
+        name: CString,
+        depth: usize,
+        tree: &mut Tree,
+    ) -> Result<(), MirrorError> {
         if depth == self.limits.depth {
             self.left_out.deep += 1;
             tree.kept.insert(name);

@@ -15,7 +15,13 @@ pub(crate) fn sockets(kind: c_int, piece: usize) -> (usize, usize) {
     let mut ends = [0; 2];
     // SAFETY: room for two descriptors, and a live buffer with its length.
     unsafe {
-        while libc::socketpair(libc::AF_UNIX, kind | libc::SOCK_NONBLOCK, 0, ends.as_mut_ptr()) == 0 {
+        while libc::socketpair(
+            libc::AF_UNIX,
+            kind | libc::SOCK_NONBLOCK,
+            0,
+            ends.as_mut_ptr(),
+        ) == 0
+        {
             pairs += 1;
             for end in ends {
                 while let 1.. = libc::send(end, data.as_ptr().cast(), data.len(), 0) {
@@ -38,7 +44,9 @@ pub(crate) fn terminals() -> usize {
 /// Event queues (kqueue(2)).
 pub(crate) fn kqueues() -> usize {
     // SAFETY: takes nothing.
-    (0..5000).take_while(|_| made(unsafe { libc::kqueue() })).count()
+    (0..5000)
+        .take_while(|_| made(unsafe { libc::kqueue() }))
+        .count()
 }
 
 /// Pipes (pipe(2)).
@@ -59,7 +67,8 @@ pub(crate) fn shared_locks() -> usize {
         libc::pthread_mutexattr_setpshared(&mut shared, libc::PTHREAD_PROCESS_SHARED);
         (0..5000)
             .take_while(|_| {
-                let mutex: *mut libc::pthread_mutex_t = Box::leak(Box::new(libc::PTHREAD_MUTEX_INITIALIZER));
+                let mutex: *mut libc::pthread_mutex_t =
+                    Box::leak(Box::new(libc::PTHREAD_MUTEX_INITIALIZER));
                 libc::pthread_mutex_init(mutex, &shared) == 0
             })
             .count()
@@ -73,7 +82,10 @@ pub(crate) fn threads() -> usize {
             let idle = || loop {
                 std::thread::park();
             };
-            std::thread::Builder::new().stack_size(64 << 10).spawn(idle).is_ok()
+            std::thread::Builder::new()
+                .stack_size(64 << 10)
+                .spawn(idle)
+                .is_ok()
         })
         .count()
 }
@@ -93,7 +105,8 @@ pub(crate) fn shared_memory() -> usize {
         (0..4096usize)
             .take_while(|n| {
                 libc::ftruncate(fd, ((n + 1) * PIECE) as libc::off_t) == 0
-                    && libc::pwrite(fd, data.as_ptr().cast(), PIECE, (n * PIECE) as libc::off_t) == PIECE as isize
+                    && libc::pwrite(fd, data.as_ptr().cast(), PIECE, (n * PIECE) as libc::off_t)
+                        == PIECE as isize
             })
             .count()
     }
@@ -119,6 +132,8 @@ pub(crate) fn large_pages() -> Result<usize, io::Error> {
         if !made(fd) {
             return Err(io::Error::last_os_error());
         }
-        Ok(2 * (0..512).take_while(|n| libc::ftruncate(fd, (n + 1) << 21) == 0).count())
+        Ok(2 * (0..512)
+            .take_while(|n| libc::ftruncate(fd, (n + 1) << 21) == 0)
+            .count())
     }
 }

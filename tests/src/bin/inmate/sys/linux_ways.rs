@@ -16,14 +16,20 @@ pub(crate) fn seize(pid: i32) -> io::Result<()> {
 /// Mounts, and names the host, from a child that asked clone(2) for namespaces of its own: linux(4) takes the flags, and
 /// makes none. Whatever of the two works, worked.
 pub(crate) fn clone_into_namespaces() -> io::Result<()> {
-    let flags = libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWNET | libc::SIGCHLD;
+    let flags = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWUTS
+        | libc::CLONE_NEWNET
+        | libc::SIGCHLD;
     // SAFETY: one thread; without a stack the child goes on here as after fork(2), and ends.
     unsafe {
         let child = libc::syscall(libc::SYS_clone, c_long::from(flags), 0, 0, 0, 0);
         done(child)?;
         if child == 0 {
             let outcome = mount().or_else(|_| set_hostname());
-            libc::_exit(outcome.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0));
+            libc::_exit(
+                outcome.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0),
+            );
         }
         let mut status = 0;
         done(libc::waitpid(child as c_int, &mut status, 0))?;
@@ -55,7 +61,9 @@ pub(crate) fn other_addresses() -> io::Result<()> {
     // The header; ifaddrmsg: IPv4, /8, interface 1; the attribute IFA_LOCAL.
     message.extend_from_slice(&32u32.to_ne_bytes());
     message.extend_from_slice(&libc::RTM_NEWADDR.to_ne_bytes());
-    message.extend_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16).to_ne_bytes());
+    message.extend_from_slice(
+        &((libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE) as u16).to_ne_bytes(),
+    );
     message.extend_from_slice(&[0; 8]);
     message.extend_from_slice(&[libc::AF_INET as u8, 8, 0, 0]);
     message.extend_from_slice(&1u32.to_ne_bytes());
@@ -66,8 +74,18 @@ pub(crate) fn other_addresses() -> io::Result<()> {
     let mut answer = [0u8; 256];
     // SAFETY: live buffers, and their lengths.
     unsafe {
-        done(libc::send(netlink.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) as i64)?;
-        done(libc::recv(netlink.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) as i64)?;
+        done(libc::send(
+            netlink.as_raw_fd(),
+            message.as_ptr().cast(),
+            message.len(),
+            0,
+        ) as i64)?;
+        done(libc::recv(
+            netlink.as_raw_fd(),
+            answer.as_mut_ptr().cast(),
+            answer.len(),
+            0,
+        ) as i64)?;
     }
     match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
         0 => Ok(()),
@@ -88,7 +106,10 @@ pub(crate) fn vsyscall_page() -> io::Result<()> {
         let mut status = 0;
         done(libc::waitpid(child, &mut status, 0))?;
         match libc::WIFSIGNALED(status) {
-            true => Err(io::Error::other(format!("signal {}", libc::WTERMSIG(status)))),
+            true => Err(io::Error::other(format!(
+                "signal {}",
+                libc::WTERMSIG(status)
+            ))),
             false => Ok(()),
         }
     }
@@ -140,6 +161,15 @@ pub(crate) fn kernel_rings() -> io::Result<()> {
         done(libc::syscall(libc::SYS_io_uring_setup, 4, &room))
             .or_else(|_| done(libc::syscall(libc::SYS_bpf, 0, &room, 128)))
             .or_else(|_| done(libc::syscall(libc::SYS_userfaultfd, 0)))
-            .or_else(|_| done(libc::syscall(libc::SYS_perf_event_open, &room, 0, -1, -1, 0)))
+            .or_else(|_| {
+                done(libc::syscall(
+                    libc::SYS_perf_event_open,
+                    &room,
+                    0,
+                    -1,
+                    -1,
+                    0,
+                ))
+            })
     }
 }

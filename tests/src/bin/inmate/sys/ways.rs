@@ -41,7 +41,10 @@ pub(crate) fn out_by_directory() -> io::Result<()> {
     // SAFETY: a live descriptor and C strings.
     unsafe {
         done(libc::fchdir(top.as_raw_fd()))?;
-        done(libc::access(c"../../../../usr/local/etc/colibri".as_ptr(), libc::F_OK))
+        done(libc::access(
+            c"../../../../usr/local/etc/colibri".as_ptr(),
+            libc::F_OK,
+        ))
     }
 }
 
@@ -76,7 +79,10 @@ pub(crate) fn raise_limit() -> io::Result<()> {
 }
 
 pub(crate) fn set_clock() -> io::Result<()> {
-    let time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: a live timespec.
     done(unsafe { libc::clock_settime(libc::CLOCK_REALTIME, &time) })
 }
@@ -146,8 +152,18 @@ mod linux {
         let mut answer = [0u8; 256];
         // SAFETY: live buffers, and their lengths.
         unsafe {
-            done(libc::send(netlink.as_raw_fd(), message.as_ptr().cast(), message.len(), 0) as i64)?;
-            done(libc::recv(netlink.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) as i64)?;
+            done(libc::send(
+                netlink.as_raw_fd(),
+                message.as_ptr().cast(),
+                message.len(),
+                0,
+            ) as i64)?;
+            done(libc::recv(
+                netlink.as_raw_fd(),
+                answer.as_mut_ptr().cast(),
+                answer.len(),
+                0,
+            ) as i64)?;
         }
         match i32::from_ne_bytes(answer[16..20].try_into().unwrap()) {
             0 => Ok(()),
@@ -198,7 +214,10 @@ mod linux {
             let fd = libc::syscall(libc::SYS_pidfd_open, 1, 0);
             done(fd)?;
             let process = OwnedFd::from_raw_fd(fd as c_int);
-            done(libc::setns(process.as_raw_fd(), libc::CLONE_NEWNET | libc::CLONE_NEWNS))
+            done(libc::setns(
+                process.as_raw_fd(),
+                libc::CLONE_NEWNET | libc::CLONE_NEWNS,
+            ))
         }
     }
 
@@ -246,12 +265,26 @@ mod linux {
         // struct file_handle: size, type (FILEID_INO32_GEN), inode 2 and its generation.
         let handle: [u32; 4] = [8, 1, 2, 0];
         // SAFETY: a live descriptor and a live handle of the size that stands in it.
-        done(unsafe { libc::syscall(libc::SYS_open_by_handle_at, top.as_raw_fd(), &handle, libc::O_RDONLY) })
+        done(unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                top.as_raw_fd(),
+                &handle,
+                libc::O_RDONLY,
+            )
+        })
     }
 
     pub(crate) fn load_module() -> io::Result<()> {
         // SAFETY: an empty image, and no parameters.
-        done(unsafe { libc::syscall(libc::SYS_init_module, std::ptr::null::<u8>(), 0, c"".as_ptr()) })
+        done(unsafe {
+            libc::syscall(
+                libc::SYS_init_module,
+                std::ptr::null::<u8>(),
+                0,
+                c"".as_ptr(),
+            )
+        })
     }
 }
 
@@ -298,7 +331,11 @@ mod freebsd {
     }
 
     pub(crate) fn mount() -> io::Result<()> {
-        let mut vectors = vectors(&[(c"fstype", c"tmpfs"), (c"fspath", c"/tmp"), (c"from", c"tmpfs")]);
+        let mut vectors = vectors(&[
+            (c"fstype", c"tmpfs"),
+            (c"fspath", c"/tmp"),
+            (c"from", c"tmpfs"),
+        ]);
         // SAFETY: the vectors point to C strings.
         done(unsafe { libc::nmount(vectors.as_mut_ptr(), vectors.len() as u32, 0) })
     }

@@ -12,12 +12,15 @@ use serde_json::{Value, json};
 use super::super::connect::own_path;
 use super::super::glasspane;
 use super::daemon_program::daemon_program;
-use super::stage::{DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify, wait_for_daemon};
+use super::stage::{
+    DemoPlace, JAIL, SERVER, Stage, indented, lock, not_as_shown, play, say, verify,
+    wait_for_daemon,
+};
 use crate::connection::{DaemonConnection, read};
 use crate::failure::CommandError;
 use colibri_api::{
-    AgentEvent, AgentEventsRequest, AgentInstance, AgentState, AgentsResponse, CreatedTask, OneAgent, OneTask,
-    SpawnAgentRequest, TaskStatus,
+    AgentEvent, AgentEventsRequest, AgentInstance, AgentState, AgentsResponse, CreatedTask,
+    OneAgent, OneTask, SpawnAgentRequest, TaskStatus,
 };
 use colibri_registry::PATH as REGISTRY;
 use colibri_text::{brief, visible};
@@ -47,7 +50,9 @@ pub(super) fn run() -> Result<(), CommandError> {
 }
 
 fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
-    say!("An agent: a program that asks a model and calls tools. Here it has one door, and no other way out.\n");
+    say!(
+        "An agent: a program that asks a model and calls tools. Here it has one door, and no other way out.\n"
+    );
 
     say!("1. A model that follows a script, and a daemon of its own, for this demo");
     let model = DemoModel::start(port(&lock(stage).place)?)?;
@@ -72,13 +77,19 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     }
 
     say!("2. A task");
-    let new = json!({ "title": "Write a note about agents", "description": "Call it from-the-agent." });
-    say!("   $ colibri-mcp call colibri colibri_create_task title=\"Write a note about agents\" ...");
+    let new =
+        json!({ "title": "Write a note about agents", "description": "Call it from-the-agent." });
+    say!(
+        "   $ colibri-mcp call colibri colibri_create_task title=\"Write a note about agents\" ..."
+    );
     let (CreatedTask { task }, _) = connection.own_tool("colibri_create_task", &new)?;
     say!("   Task {} is {}.\n", task.id, task.said.status);
 
     say!("3. The agent is started for it; what it writes, as it writes it");
-    say!("   $ colibri-mcp agent run {AGENT} --task {} --follow", task.id);
+    say!(
+        "   $ colibri-mcp agent run {AGENT} --task {} --follow",
+        task.id
+    );
     let asked = SpawnAgentRequest {
         agent: AGENT.to_owned(),
         task: Some(task.id),
@@ -89,13 +100,20 @@ fn show(stage: &Mutex<Stage>) -> Result<(), CommandError> {
     let ended = instance_of(&mut connection, &instance.id)?;
     if ended.state != AgentState::Done {
         let why = ended.reason.or(ended.exit).unwrap_or_default();
-        return Err(not_as_shown(&format!("the agent ended as {}: {why}", ended.state)));
+        return Err(not_as_shown(&format!(
+            "the agent ended as {}: {why}",
+            ended.state
+        )));
     }
     say!("");
 
     say!("4. The task's result, as the one who created it reads it");
-    say!("   $ colibri-mcp call colibri colibri_get_task task={}", task.id);
-    let (done, _) = connection.own_tool::<OneTask>("colibri_get_task", &json!({ "task": task.id }))?;
+    say!(
+        "   $ colibri-mcp call colibri colibri_get_task task={}",
+        task.id
+    );
+    let (done, _) =
+        connection.own_tool::<OneTask>("colibri_get_task", &json!({ "task": task.id }))?;
     say!(
         "   Task {} is {}; its result: {}\n",
         task.id,
@@ -149,7 +167,9 @@ fn port(place: &DemoPlace) -> Result<u16, CommandError> {
     let DemoPlace::Jail = place else { return Ok(0) };
     let registry: Value = serde_json::from_slice(&std::fs::read(REGISTRY)?)
         .map_err(|error| CommandError::Machine(format!("{REGISTRY}: {error}")))?;
-    let url = registry["agents"][AGENT]["model"]["url"].as_str().unwrap_or_default();
+    let url = registry["agents"][AGENT]["model"]["url"]
+        .as_str()
+        .unwrap_or_default();
     let port = url
         .strip_prefix("http://127.0.0.1:")
         .and_then(|port| port.trim_end_matches('/').parse().ok());
@@ -190,7 +210,9 @@ fn lines(event: &AgentEvent) -> Vec<String> {
         Some("assistant" | "user") => {
             let blocks = event["message"]["content"].as_array().into_iter().flatten();
             let line = |block: &Value| match block["type"].as_str() {
-                Some("tool_use") => format!("calls {} {}", text(&block["name"]), text(&block["input"])),
+                Some("tool_use") => {
+                    format!("calls {} {}", text(&block["name"]), text(&block["input"]))
+                }
                 Some("tool_result") => format!("is answered {}", text(&block["content"])),
                 _ => format!("its model says: {}", text(&block["text"])),
             };
@@ -207,7 +229,10 @@ fn lines(event: &AgentEvent) -> Vec<String> {
 /// An instance as it is now.
 fn instance_of(connection: &mut DaemonConnection, id: &str) -> Result<AgentInstance, CommandError> {
     let (agents, _) = connection.ask::<AgentsResponse>("colibri/agents", &json!({}))?;
-    let instance = agents.instances.into_iter().find(|instance| instance.id == id);
+    let instance = agents
+        .instances
+        .into_iter()
+        .find(|instance| instance.id == id);
     instance.ok_or_else(|| not_as_shown("the agent's instance is not listed"))
 }
 

@@ -102,14 +102,20 @@ fn serve(stream: TcpStream, seen: &Mutex<ModelTraffic>) -> io::Result<()> {
 /// The model's next answer: the blocks of a message.
 fn answer(request: &Value) -> Value {
     let blocks = request["messages"].as_array().into_iter().flatten();
-    let blocks = blocks.filter_map(|message| message["content"].as_array()).flatten();
-    let results: Vec<&Value> = blocks.filter(|block| block["type"] == "tool_result").collect();
+    let blocks = blocks
+        .filter_map(|message| message["content"].as_array())
+        .flatten();
+    let results: Vec<&Value> = blocks
+        .filter(|block| block["type"] == "tool_result")
+        .collect();
     let say = |text: &str| json!({ "type": "text", "text": text });
     let call = |name: &str, input: Value| json!({ "type": "tool_use", "id": format!("call-{}", results.len()), "name": name, "input": input });
     if let Some(refused) = results.iter().find(|result| result["is_error"] == true) {
         return json!([say(&format!("I was refused: {}", refused["content"]))]);
     }
-    let taken = results.first().and_then(|result| result["content"].as_str());
+    let taken = results
+        .first()
+        .and_then(|result| result["content"].as_str());
     let taken: Value = taken
         .and_then(|text| serde_json::from_str(text).ok())
         .unwrap_or_default();
@@ -118,7 +124,10 @@ fn answer(request: &Value) -> Value {
         0 => json!([say("I take a task."), call("colibri_next_task", json!({}))]),
         1 => json!([
             say("It wants a note: I write it."),
-            call("demo__write_note", json!({ "name": "from-the-agent", "text": NOTE }))
+            call(
+                "demo__write_note",
+                json!({ "name": "from-the-agent", "text": NOTE })
+            )
         ]),
         2 => json!([
             say("It is written: I finish the task."),
@@ -157,12 +166,15 @@ fn events(blocks: &Value, tokens_in: u64, tokens_out: u64) -> Vec<Value> {
                 )
             }
         };
-        events.push(json!({ "type": "content_block_start", "index": index, "content_block": begun }));
+        events
+            .push(json!({ "type": "content_block_start", "index": index, "content_block": begun }));
         events.push(json!({ "type": "content_block_delta", "index": index, "delta": delta }));
         events.push(json!({ "type": "content_block_stop", "index": index }));
     }
-    events.push(json!({ "type": "message_delta", "delta": { "stop_reason": stop },
-        "usage": { "output_tokens": tokens_out } }));
+    events.push(
+        json!({ "type": "message_delta", "delta": { "stop_reason": stop },
+        "usage": { "output_tokens": tokens_out } }),
+    );
     events.push(json!({ "type": "message_stop" }));
     events
 }

@@ -24,7 +24,11 @@ pub(crate) fn run(context: &CommandContext) -> Result<ExitCode, CommandError> {
         Ok(said) => (said, false),
         Err(failure) => (failure.to_string(), true),
     };
-    let subtype = if failed { "error_during_execution" } else { "success" };
+    let subtype = if failed {
+        "error_during_execution"
+    } else {
+        "success"
+    };
     event(&json!({ "type": "result", "subtype": subtype, "is_error": failed, "result": said }))?;
     Ok(ExitCode::from(u8::from(failed)))
 }
@@ -56,7 +60,10 @@ fn work(context: &CommandContext) -> Result<String, CommandError> {
             results.push(call(&mut connection, block)?);
         }
         if results.is_empty() {
-            return Ok(content.iter().filter_map(|block| block["text"].as_str()).collect());
+            return Ok(content
+                .iter()
+                .filter_map(|block| block["text"].as_str())
+                .collect());
         }
         let message = json!({ "role": "user", "content": results });
         event(&json!({ "type": "user", "message": message, "session_id": session }))?;
@@ -69,20 +76,31 @@ fn work(context: &CommandContext) -> Result<String, CommandError> {
 
 /// Calls a tool through the agent socket. What is wrong with a call is the model's to read.
 fn call(connection: &mut DaemonConnection, asked: &Value) -> Result<Value, CommandError> {
-    let arguments = to_raw_value(&asked["input"]).map_err(|error| CommandError::Machine(error.to_string()))?;
-    let result = connection.call_tool(asked["name"].as_str().unwrap_or_default(), &arguments, &mut |_| {})?;
+    let arguments =
+        to_raw_value(&asked["input"]).map_err(|error| CommandError::Machine(error.to_string()))?;
+    let result = connection.call_tool(
+        asked["name"].as_str().unwrap_or_default(),
+        &arguments,
+        &mut |_| {},
+    )?;
     let content = match &result.structured {
         Some(structured) => structured.get().to_owned(),
         None => result.readable(),
     };
-    Ok(json!({ "type": "tool_result", "tool_use_id": asked["id"], "content": content, "is_error": result.is_error }))
+    Ok(
+        json!({ "type": "tool_result", "tool_use_id": asked["id"], "content": content, "is_error": result.is_error }),
+    )
 }
 
 /// Sends a request to the model, which answers with a stream of events: the blocks of its message.
 fn ask(request: &Value) -> Result<Vec<Value>, CommandError> {
     let wrong = |why: &str| CommandError::Machine(format!("the model's answer: {why}"));
-    let url = std::env::var("ANTHROPIC_BASE_URL").map_err(|_| wrong("ANTHROPIC_BASE_URL does not say where it is"))?;
-    let host = url.strip_prefix("http://").unwrap_or(&url).trim_end_matches('/');
+    let url = std::env::var("ANTHROPIC_BASE_URL")
+        .map_err(|_| wrong("ANTHROPIC_BASE_URL does not say where it is"))?;
+    let host = url
+        .strip_prefix("http://")
+        .unwrap_or(&url)
+        .trim_end_matches('/');
     let body = request.to_string();
     let mut stream = TcpStream::connect(host)?;
     write!(
@@ -94,11 +112,18 @@ fn ask(request: &Value) -> Result<Vec<Value>, CommandError> {
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER).read_to_end(&mut answer)?;
     let answer = String::from_utf8(answer).map_err(|_| wrong("it is not UTF-8"))?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| wrong("it has no head"))?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| wrong("it has no head"))?;
     if head.split(' ').nth(1) != Some("200") {
-        return Err(wrong(&format!("{} {body}", head.lines().next().unwrap_or_default())));
+        return Err(wrong(&format!(
+            "{} {body}",
+            head.lines().next().unwrap_or_default()
+        )));
     }
-    let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+    let is_chunked = head
+        .to_ascii_lowercase()
+        .contains("transfer-encoding: chunked");
     let body = if is_chunked {
         unchunked(body)
     } else {
@@ -128,7 +153,9 @@ fn blocks(events: &str) -> serde_json::Result<Vec<Value>> {
     for data in events.lines().filter_map(|line| line.strip_prefix("data:")) {
         let event: Value = serde_json::from_str(data)?;
         match (event["type"].as_str(), blocks.last_mut()) {
-            (Some("content_block_start"), _) => blocks.push((event["content_block"].clone(), String::new())),
+            (Some("content_block_start"), _) => {
+                blocks.push((event["content_block"].clone(), String::new()))
+            }
             (Some("content_block_delta"), Some((_, pieces))) => {
                 let delta = &event["delta"];
                 pieces.push_str(
@@ -138,7 +165,11 @@ fn blocks(events: &str) -> serde_json::Result<Vec<Value>> {
                         .unwrap_or_default(),
                 );
             }
-            (Some("error"), _) => return Err(serde_json::Error::io(io::Error::other(event["error"].to_string()))),
+            (Some("error"), _) => {
+                return Err(serde_json::Error::io(io::Error::other(
+                    event["error"].to_string(),
+                )));
+            }
             _ => {}
         }
     }
@@ -167,7 +198,11 @@ mod tests {
             "data: {\"type\":\"content_block_delta\",\"delta\":{\"partial_json\":\"1}\"}}\n\n",
         );
         let (one, two) = events.split_at(37);
-        let chunked = format!("{:x}\r\n{one}\r\n{:X}\r\n{two}\r\n0\r\n\r\n", one.len(), two.len());
+        let chunked = format!(
+            "{:x}\r\n{one}\r\n{:X}\r\n{two}\r\n0\r\n\r\n",
+            one.len(),
+            two.len()
+        );
         assert_eq!(
             blocks(&unchunked(&chunked).unwrap()).unwrap(),
             [

@@ -98,11 +98,19 @@ pub(crate) struct TrailSource {
 
 impl TrailSource {
     /// The calls since `since` and before `until`, as far as they are written.
-    fn open(dir: PathBuf, span: Span, prices: Option<Arc<PriceList>>) -> Result<TrailSource, CommandError> {
+    fn open(
+        dir: PathBuf,
+        span: Span,
+        prices: Option<Arc<PriceList>>,
+    ) -> Result<TrailSource, CommandError> {
         let mut reader = PeriodReader::new(&dir, span, ModelCosts::new(prices.clone()));
         let read = reader.read();
         match read {
-            Ok(_) => Ok(TrailSource { dir, prices, reader }),
+            Ok(_) => Ok(TrailSource {
+                dir,
+                prices,
+                reader,
+            }),
             Err(source) => Err(CommandError::File { path: dir, source }),
         }
     }
@@ -155,24 +163,35 @@ impl PageSource {
             let seen = look(&mut connection, None)?;
             let tasks = match list_tasks(&mut connection) {
                 // A board that cannot be read hides nothing else.
-                Err(CommandError::Request(RequestError::Refused { .. } | RequestError::Tool(_))) => Vec::new(),
+                Err(CommandError::Request(
+                    RequestError::Refused { .. } | RequestError::Tool(_),
+                )) => Vec::new(),
                 tasks => tasks?,
             };
             Ok((seen, tasks, ledger::read(&mut connection, span.since)?))
         });
-        let file = seen.as_ref().ok().and_then(|(_, _, (_, prices))| prices.as_deref());
-        let prices = file.map(|file| PriceList::read(Path::new(file))).transpose();
+        let file = seen
+            .as_ref()
+            .ok()
+            .and_then(|(_, _, (_, prices))| prices.as_deref());
+        let prices = file
+            .map(|file| PriceList::read(Path::new(file)))
+            .transpose();
         let (prices, prices_trouble) = match prices {
             Ok(prices) => (prices.flatten().map(Arc::new), None),
             Err(error) => (None, Some(brief(&error.to_string(), 4 * NAME))),
         };
         // A flag that takes this variable by itself would want --html with it.
         let variable = std::env::var_os("COLIBRI_STATE_DIR").filter(|value| !value.is_empty());
-        let given = arguments.state_dir.clone().or_else(|| variable.map(PathBuf::from));
+        let given = arguments
+            .state_dir
+            .clone()
+            .or_else(|| variable.map(PathBuf::from));
         let state_dir = context.state_dir(given);
-        let shown_dir = state_dir
-            .as_ref()
-            .map_or_else(|_| String::new(), |dir| brief(&dir.to_string_lossy(), 4 * NAME));
+        let shown_dir = state_dir.as_ref().map_or_else(
+            |_| String::new(),
+            |dir| brief(&dir.to_string_lossy(), 4 * NAME),
+        );
         let trail = state_dir.and_then(|state_dir| {
             let key = records::verifier(&state_dir)?;
             let witnesses = records::NamedWitnesses {
@@ -181,7 +200,10 @@ impl PageSource {
             };
             let report = records::report(&state_dir, None, &witnesses, key.as_ref())?;
             let verdict = TrailVerdict::of(report, key.is_some(), arguments.syslog.is_some());
-            Ok((verdict, TrailSource::open(directory(&state_dir), span, prices)?))
+            Ok((
+                verdict,
+                TrailSource::open(directory(&state_dir), span, prices)?,
+            ))
         });
         let (verdict, trail, record) = match (trail, &seen) {
             (Ok((verdict, mut trail)), _) => {
@@ -226,7 +248,11 @@ impl PageSource {
         Ok(PageSource {
             context: context.clone(),
             trail,
-            page: PageData { head, record, present },
+            page: PageData {
+                head,
+                record,
+                present,
+            },
             tasks,
         })
     }

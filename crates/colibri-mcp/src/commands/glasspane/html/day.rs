@@ -139,7 +139,9 @@ impl PeriodReader {
         let mut news = TrailNews::default();
         let _ = self.records.read(&mut |record| {
             let RecordFields {
-                server, integration_id, ..
+                server,
+                integration_id,
+                ..
             } = &record.fields;
             let of_colibri = [server, integration_id]
                 .into_iter()
@@ -207,7 +209,10 @@ impl CallReader {
             self.open.remove(&before);
         }
         let RecordFields {
-            server, tool, method, ..
+            server,
+            tool,
+            method,
+            ..
         } = &record.fields;
         let open = OpenCall {
             at,
@@ -260,7 +265,10 @@ impl CallReader {
             (None, Some(agent)) => LaneKey::Instance(agent.session.clone()),
             (None, None) => LaneKey::Client(record.uid, None),
         };
-        let agent = record.through.as_ref().map(|agent| (&*agent.agent, agent.for_uid));
+        let agent = record
+            .through
+            .as_ref()
+            .map(|agent| (&*agent.agent, agent.for_uid));
         let span = LaneSpan {
             at: begun,
             ms: at.saturating_sub(begun),
@@ -289,7 +297,12 @@ impl CallReader {
             CallMarkReason::Refused => row.refused += 1,
             _ => row.failed += 1,
         }
-        let told = self.told(path, &fields.operation, (reason(code), code), Some(record.n));
+        let told = self.told(
+            path,
+            &fields.operation,
+            (reason(code), code),
+            Some(record.n),
+        );
         let why = told.code.clone();
         self.mark(kind, begun, at, told);
         let known = self.codes.len() < MAX_CODES || self.codes.contains_key(&why);
@@ -300,7 +313,10 @@ impl CallReader {
     /// An attempt failed: until the call's next record it waits, and is tried again.
     fn retry(&mut self, record: &RecordView<'_>, at: u64) {
         let fields = &record.fields;
-        let why = brief(fields.error_code.as_deref().unwrap_or("an attempt failed"), NAME);
+        let why = brief(
+            fields.error_code.as_deref().unwrap_or("an attempt failed"),
+            NAME,
+        );
         let Some(open) = fields.enter.and_then(|enter| self.open.get_mut(&enter)) else {
             return;
         };
@@ -354,7 +370,8 @@ impl CallReader {
                 ..
             } => {
                 if let Some(question) = self.questions.remove(&(connection, request)) {
-                    let told = self.question(&question, &reply_text(outcome, answered_by), record.n);
+                    let told =
+                        self.question(&question, &reply_text(outcome, answered_by), record.n);
                     self.mark(CallMarkReason::Waited, question.at, at, told);
                 }
             }
@@ -377,10 +394,21 @@ impl CallReader {
 
     /// The mark of a question.
     fn question(&self, question: &OpenQuestion, why: &str, n: u64) -> RawCallMark {
-        self.told(question.path, &question.tool, (why, &question.method), Some(n))
+        self.told(
+            question.path,
+            &question.tool,
+            (why, &question.method),
+            Some(n),
+        )
     }
 
-    fn told(&self, path: usize, tool: &str, (why, code): (&str, &str), n: Option<u64>) -> RawCallMark {
+    fn told(
+        &self,
+        path: usize,
+        tool: &str,
+        (why, code): (&str, &str),
+        n: Option<u64>,
+    ) -> RawCallMark {
         RawCallMark {
             at: 0,
             ms: 0,
@@ -427,7 +455,11 @@ impl CallReader {
         }
         let caller = match uid {
             _ if others => OTHERS.to_owned(),
-            Some(uid) => self.users.entry(uid).or_insert_with(|| terminal::user(uid)).clone(),
+            Some(uid) => self
+                .users
+                .entry(uid)
+                .or_insert_with(|| terminal::user(uid))
+                .clone(),
             None => "not known".to_owned(),
         };
         let way = CallPath {
@@ -478,9 +510,13 @@ impl CallReader {
         });
         let unanswered: Vec<_> = unanswered.take(MAX_MARKS).collect();
         marked[CallMarkReason::Waited as usize] += self.questions.len() as u64;
-        for (kind, told) in [CallMarkReason::Refused, CallMarkReason::Failed, CallMarkReason::Waited]
-            .into_iter()
-            .zip(&self.told)
+        for (kind, told) in [
+            CallMarkReason::Refused,
+            CallMarkReason::Failed,
+            CallMarkReason::Waited,
+        ]
+        .into_iter()
+        .zip(&self.told)
         {
             let open = if kind == CallMarkReason::Waited {
                 &unanswered[..]
@@ -502,7 +538,11 @@ impl CallReader {
             }
         }
         marks.sort_by_key(|mark| (mark.at, mark.n));
-        let mut codes: Vec<_> = self.codes.iter().map(|(code, count)| (code.clone(), *count)).collect();
+        let mut codes: Vec<_> = self
+            .codes
+            .iter()
+            .map(|(code, count)| (code.clone(), *count))
+            .collect();
         codes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
         // A watch is no work, such as the page's own of tasks.
         let works = self.open.iter().filter(|(_, call)| call.tool != WATCH);
@@ -522,7 +562,12 @@ impl CallReader {
             (&call.lane, span)
         });
         let users = &mut self.users;
-        let user = |uid| users.entry(uid).or_insert_with(|| terminal::user(uid)).clone();
+        let user = |uid| {
+            users
+                .entry(uid)
+                .or_insert_with(|| terminal::user(uid))
+                .clone()
+        };
         let (lanes, tasks) = self.lanes.shown(running, &mut names, user);
         ReportPeriod {
             since: self.span.since,
@@ -574,8 +619,8 @@ mod tests {
 
     use super::*;
     use colibri_trail::{
-        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through, Trail, TrailHead,
-        TrailOptions, TrailRecord, Witness, directory,
+        Attempt, ContentDigest, Detail, Enter, EventRecord, ExitRecord, SegmentLimits, Through,
+        Trail, TrailHead, TrailOptions, TrailRecord, Witness, directory,
     };
 
     const NOON: u64 = 1_795_262_400_000;
@@ -611,7 +656,13 @@ mod tests {
             self.trail.append([record]).unwrap().first
         }
 
-        fn enter(&self, at: u64, tool: &str, continues: Option<u64>, through: Option<Through<'_>>) -> u64 {
+        fn enter(
+            &self,
+            at: u64,
+            tool: &str,
+            continues: Option<u64>,
+            through: Option<Through<'_>>,
+        ) -> u64 {
             self.add(TrailRecord::Enter(enter(at, tool, continues, through)))
         }
 
@@ -642,7 +693,12 @@ mod tests {
         UNIX_EPOCH + Duration::from_millis(NOON + at)
     }
 
-    fn enter<'a>(at: u64, tool: &'a str, continues: Option<u64>, through: Option<Through<'a>>) -> Enter<'a> {
+    fn enter<'a>(
+        at: u64,
+        tool: &'a str,
+        continues: Option<u64>,
+        through: Option<Through<'a>>,
+    ) -> Enter<'a> {
         Enter {
             time: time(at),
             uid: 4_000_000_001,
@@ -669,7 +725,13 @@ mod tests {
         }
     }
 
-    fn attempt<'a>(at: u64, took: u64, enter: u64, tool: &'a str, code: Option<&'a str>) -> Attempt<'a> {
+    fn attempt<'a>(
+        at: u64,
+        took: u64,
+        enter: u64,
+        tool: &'a str,
+        code: Option<&'a str>,
+    ) -> Attempt<'a> {
         Attempt {
             time: time(at),
             enter,
@@ -714,15 +776,26 @@ mod tests {
         for (at, event) in [(62_000, "asked"), (65_000, "answered")] {
             let time = time(at);
             let details = &question;
-            written.add(TrailRecord::Event(EventRecord { time, event, details }));
+            written.add(TrailRecord::Event(EventRecord {
+                time,
+                event,
+                details,
+            }));
         }
-        for (at, event, author) in [(66_000, "asked", None), (66_001, "answered", Some("program"))] {
+        for (at, event, author) in [
+            (66_000, "asked", None),
+            (66_001, "answered", Some("program")),
+        ] {
             let details: Vec<_> = question
                 .into_iter()
                 .chain(author.map(|author| ("answered_by", Detail::Text(author))))
                 .collect();
             let (time, details) = (time(at), &details[..]);
-            written.add(TrailRecord::Event(EventRecord { time, event, details }));
+            written.add(TrailRecord::Event(EventRecord {
+                time,
+                event,
+                details,
+            }));
         }
         written.exit(70_000, 10_000, failed, "pull", Some("-32603"));
         written.enter(80_000, "pull", None, None);
@@ -732,14 +805,21 @@ mod tests {
         let day = written.read();
         assert_eq!((day.first, day.step, day.open), (NOON, 1000, 1));
         let way = |path: usize| {
-            let CallPath { caller, agent, server } = &day.paths[path];
+            let CallPath {
+                caller,
+                agent,
+                server,
+            } = &day.paths[path];
             let name = |name: usize| day.names[name].as_str();
             (name(*caller), agent.map(name), name(*server))
         };
         assert_eq!(way(0), ("4000000001", None, "git"));
         assert_eq!(way(1), ("4000000002", Some("coder"), "git"));
         // The first began in the first piece of time, though it ended later.
-        assert_eq!(day.cells, [[0, 0, 1, 0, 0], [1, 30, 0, 0, 1], [0, 60, 0, 1, 0]]);
+        assert_eq!(
+            day.cells,
+            [[0, 0, 1, 0, 0], [1, 30, 0, 0, 1], [0, 60, 0, 1, 0]]
+        );
         let marks: Vec<_> = (day.marks.iter())
             .map(|mark| {
                 (
@@ -757,7 +837,13 @@ mod tests {
                 (CallMarkReason::Refused, 30_000, 1, 1, "POLICY_DENIED"),
                 (CallMarkReason::Failed, 60_000, 10_000, 0, "-32603"),
                 (CallMarkReason::Waited, 61_000, 9000, 0, "SERVER_DIED"),
-                (CallMarkReason::Waited, 62_000, 3000, 0, "elicitation/create"),
+                (
+                    CallMarkReason::Waited,
+                    62_000,
+                    3000,
+                    0,
+                    "elicitation/create"
+                ),
                 (CallMarkReason::Waited, 66_000, 1, 0, "elicitation/create"),
             ]
         );
@@ -769,10 +855,20 @@ mod tests {
             why(2)
         );
         assert_eq!(why(3), "the server asked the person: decline");
-        assert_eq!(why(4), "the client's program replied, and no person: decline");
+        assert_eq!(
+            why(4),
+            "the client's program replied, and no person: decline"
+        );
         assert_eq!(day.marked, [1, 1, 3]);
-        let pull = day.tools.iter().find(|tool| day.names[tool.name] == "pull").unwrap();
-        assert_eq!((pull.calls, pull.failed, pull.asked, pull.answered), (1, 1, 5, 7));
+        let pull = day
+            .tools
+            .iter()
+            .find(|tool| day.names[tool.name] == "pull")
+            .unwrap();
+        assert_eq!(
+            (pull.calls, pull.failed, pull.asked, pull.answered),
+            (1, 1, 5, 7)
+        );
         assert!(!day.together);
     }
 

@@ -15,14 +15,22 @@ use colibri_trail::open_regular;
 ///
 /// # Errors
 /// Something else is there, or the file cannot be written. Then nothing has changed.
-pub(super) fn write(path: &Path, page: &str, mark: &str, replace: bool) -> Result<(), CommandError> {
+pub(super) fn write(
+    path: &Path,
+    page: &str,
+    mark: &str,
+    replace: bool,
+) -> Result<(), CommandError> {
     let failed = |source| CommandError::File {
         path: path.to_owned(),
         source,
     };
     let absolute = std::path::absolute(path).map_err(failed)?;
     let (Some(directory), Some(_)) = (absolute.parent(), absolute.file_name()) else {
-        return Err(CommandError::Usage(format!("--html {}: name a file", path.display())));
+        return Err(CommandError::Usage(format!(
+            "--html {}: name a file",
+            path.display()
+        )));
     };
     let is_there = match fs::symlink_metadata(&absolute) {
         Ok(found) if !found.is_file() => {
@@ -82,9 +90,16 @@ mod tests {
         for page in ["<!-- ours -->1", "<!-- ours -->2"] {
             write(&path, page, MARK, false).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), page);
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(
+                fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+                0o600
+            );
         }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            1,
+            "nothing else is left"
+        );
     }
 
     #[test]

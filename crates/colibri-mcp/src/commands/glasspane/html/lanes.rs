@@ -138,7 +138,18 @@ pub(super) struct Lane {
 /// A span: its beginning, its milliseconds (`None`: it has not ended), its kind, its outcome, server, tool, reason, code,
 /// task and record.
 #[derive(Debug, Serialize)]
-struct DrawnSpan(u64, Option<u64>, SpanKind, u8, Name, Name, Name, Name, Option<u64>, u64);
+struct DrawnSpan(
+    u64,
+    Option<u64>,
+    SpanKind,
+    u8,
+    Name,
+    Name,
+    Name,
+    Name,
+    Option<u64>,
+    u64,
+);
 
 /// All lanes.
 #[derive(Debug, Serialize)]
@@ -188,7 +199,9 @@ impl LaneReader {
     /// Counts what a model's answer cost a lane.
     pub(super) fn charge(&mut self, key: &LaneKey, at: u64, charge: &ModelCharge<'_>) {
         self.lane(key, at);
-        let Some(lane) = self.lanes.get_mut(key) else { return };
+        let Some(lane) = self.lanes.get_mut(key) else {
+            return;
+        };
         let owner = match key {
             LaneKey::Instance(_) => CostOwner::Agent(&lane.agent),
             LaneKey::Client(..) => CostOwner::Client(&lane.agent),
@@ -227,7 +240,12 @@ impl LaneReader {
     }
 
     /// The call, or the model request, of a lane has ended.
-    pub(super) fn span(&mut self, key: &LaneKey, agent: Option<(&str, Option<u32>)>, span: LaneSpan) {
+    pub(super) fn span(
+        &mut self,
+        key: &LaneKey,
+        agent: Option<(&str, Option<u32>)>,
+        span: LaneSpan,
+    ) {
         let lane = self.lane(key, span.at + span.ms);
         if let Some((agent, person)) = agent {
             agent.clone_into(&mut lane.agent);
@@ -316,7 +334,11 @@ impl LaneReader {
                     at: request.at,
                     ms: at.saturating_sub(request.at),
                     kind: SpanKind::Model,
-                    outcome: if well { SpanOutcome::Ok } else { SpanOutcome::Failed },
+                    outcome: if well {
+                        SpanOutcome::Ok
+                    } else {
+                        SpanOutcome::Failed
+                    },
                     server: request.api,
                     tool: request.path,
                     why: match status {
@@ -324,7 +346,11 @@ impl LaneReader {
                         0 => "the model's server did not answer".to_owned(),
                         _ => "the model's server answered with an error".to_owned(),
                     },
-                    code: if well { String::new() } else { format!("HTTP {status}") },
+                    code: if well {
+                        String::new()
+                    } else {
+                        format!("HTTP {status}")
+                    },
                     task: None,
                     n,
                 };
@@ -382,7 +408,9 @@ impl LaneReader {
             } => {
                 if let (Some(session), "claimed") = (session, to) {
                     let lane = self.lane(&instance(session), at);
-                    if lane.tasks.last().is_none_or(|(task, _)| *task != id) && lane.tasks.len() < MAX_TASKS_OF_LANE {
+                    if lane.tasks.last().is_none_or(|(task, _)| *task != id)
+                        && lane.tasks.len() < MAX_TASKS_OF_LANE
+                    {
                         lane.tasks.push((id, at));
                     }
                 }
@@ -420,7 +448,9 @@ impl LaneReader {
         }
         let mut open: HashMap<&LaneKey, Vec<DrawnSpan>> = HashMap::new();
         for (key, span) in running.take(MAX_SPANS) {
-            open.entry(key).or_default().push(DrawnSpan::of(&span, true, names));
+            open.entry(key)
+                .or_default()
+                .push(DrawnSpan::of(&span, true, names));
         }
         for ((session, n), request) in &self.requests {
             let span = LaneSpan {
@@ -435,9 +465,13 @@ impl LaneReader {
                 task: None,
                 n: *n,
             };
-            let lane = self.lanes.get_key_value(&LaneKey::Instance(session.clone()));
+            let lane = self
+                .lanes
+                .get_key_value(&LaneKey::Instance(session.clone()));
             if let Some((key, LaneState { ended: None, .. })) = lane {
-                open.entry(key).or_default().push(DrawnSpan::of(&span, true, names));
+                open.entry(key)
+                    .or_default()
+                    .push(DrawnSpan::of(&span, true, names));
             }
         }
         let mut lanes: Vec<_> = self.lanes.iter().collect();
@@ -448,16 +482,23 @@ impl LaneReader {
                 LaneKey::Client(..) => String::new(),
             },
             agent: names.place(&lane.agent),
-            person: names.place(&lane.person.map_or_else(|| "not known".to_owned(), &mut user)),
+            person: names.place(
+                &lane
+                    .person
+                    .map_or_else(|| "not known".to_owned(), &mut user),
+            ),
             jail: lane.jail.as_ref().map(|jail| names.place(jail)),
             started: lane.started,
             ended: lane.ended,
             state: names.place(&lane.state),
             reason: names.sentence(&lane.reason),
             tasks: lane.tasks.clone(),
-            spans: (lane.spans.iter().map(|span| DrawnSpan::of(span, false, names)))
-                .chain(open.remove(key).unwrap_or_default())
-                .collect(),
+            spans: (lane
+                .spans
+                .iter()
+                .map(|span| DrawnSpan::of(span, false, names)))
+            .chain(open.remove(key).unwrap_or_default())
+            .collect(),
             older: older.remove(&lane.number).unwrap_or_default(),
             cost: lane.cost.drawn_if_any(),
             last: lane.last,
@@ -488,8 +529,13 @@ impl Lanes {
     /// Their table.
     pub(super) fn table(&self, names: &[String]) -> PageTable {
         let row = |lane: &Lane| {
-            let tasks: Vec<_> = lane.tasks.iter().map(|(task, _)| format!("#{task}")).collect();
-            let calls = lane.spans.len() as u64 + lane.older.iter().map(|[_, calls, _]| calls).sum::<u64>();
+            let tasks: Vec<_> = lane
+                .tasks
+                .iter()
+                .map(|(task, _)| format!("#{task}"))
+                .collect();
+            let calls =
+                lane.spans.len() as u64 + lane.older.iter().map(|[_, calls, _]| calls).sum::<u64>();
             let well = |span: &&DrawnSpan| span.3 == SpanOutcome::Ok as u8;
             let bad = (lane.spans.len() - lane.spans.iter().filter(well).count()) as u64;
             let bad = bad + lane.older.iter().map(|[_, _, bad]| bad).sum::<u64>();
@@ -507,7 +553,14 @@ impl Lanes {
                 utc(lane.last),
             ]
         };
-        let headings = &["Agent or client", "For", "Tasks", "Calls", "Not well", "Last (UTC)"];
+        let headings = &[
+            "Agent or client",
+            "For",
+            "Tasks",
+            "Calls",
+            "Not well",
+            "Last (UTC)",
+        ];
         PageTable::of("Who worked", headings, self.list.iter().map(row))
     }
 }
@@ -562,7 +615,8 @@ mod tests {
 
     fn shown(lanes: &LaneReader, running: Vec<RunningCall<'_>>) -> (Value, Value, Vec<String>) {
         let mut names = NameTable::default();
-        let (lanes, tasks) = lanes.shown(running.into_iter(), &mut names, |uid| format!("user {uid}"));
+        let (lanes, tasks) =
+            lanes.shown(running.into_iter(), &mut names, |uid| format!("user {uid}"));
         (json!(lanes), json!(tasks), names.into_names())
     }
 
@@ -630,7 +684,10 @@ mod tests {
         // An answer to nothing that was asked.
         lanes.event(&model(9, Some(200)), 1260, 8);
         lanes.event(&model(3, None), 1300, 9);
-        let (key, client) = (LaneKey::Instance(session.to_owned()), LaneKey::Client(Some(1), None));
+        let (key, client) = (
+            LaneKey::Instance(session.to_owned()),
+            LaneKey::Client(Some(1), None),
+        );
         lanes.span(&key, Some(("coder", Some(1001))), span(1020, "push"));
         lanes.span(&client, None, span(1400, "pull"));
         let (shown, tasks, names) = shown(&lanes, vec![(&key, span(1310, "wait"))]);
@@ -642,8 +699,14 @@ mod tests {
             "the last to be active first"
         );
         let lane = &list[1];
-        assert_eq!((name(&lane["agent"]), name(&lane["person"])), ("coder", "user 1001"));
-        assert_eq!((&lane["id"], &lane["tasks"]), (&json!(session), &json!([[7, 1000]])));
+        assert_eq!(
+            (name(&lane["agent"]), name(&lane["person"])),
+            ("coder", "user 1001")
+        );
+        assert_eq!(
+            (&lane["id"], &lane["tasks"]),
+            (&json!(session), &json!([[7, 1000]]))
+        );
         let spans = lane["spans"].as_array().unwrap();
         let told: Vec<_> = spans
             .iter()
@@ -665,7 +728,11 @@ mod tests {
         assert_eq!(name(&spans[0][6]), "10 tokens in, 2 out");
         let changes = tasks[0]["changes"].as_array().unwrap();
         assert_eq!(
-            (changes.len(), name(&changes[0]["by"]), name(&changes[1]["to"])),
+            (
+                changes.len(),
+                name(&changes[0]["by"]),
+                name(&changes[1]["to"])
+            ),
             (2, "user 1001", "claimed")
         );
         assert_eq!(name(&changes[1]["session"]), session);
@@ -714,12 +781,24 @@ mod tests {
             .values()
             .filter(|lane| !lane.agent.is_empty() && !lane.spans.is_empty());
         for lane in all {
-            assert_eq!(lane.spans.len() as u64 + older(lane), 100, "no call is lost");
+            assert_eq!(
+                lane.spans.len() as u64 + older(lane),
+                100,
+                "no call is lost"
+            );
         }
         let (shown, tasks, _) = shown(&lanes, Vec::new());
-        assert!(shown["forgotten"].as_u64().unwrap() > 700, "{}", shown["forgotten"]);
+        assert!(
+            shown["forgotten"].as_u64().unwrap() > 700,
+            "{}",
+            shown["forgotten"]
+        );
         let tasks = tasks.as_array().unwrap();
-        assert_eq!((tasks.len(), &tasks[0]["id"]), (MAX_TASKS, &json!(999)), "the newest");
+        assert_eq!(
+            (tasks.len(), &tasks[0]["id"]),
+            (MAX_TASKS, &json!(999)),
+            "the newest"
+        );
         assert_eq!(tasks[0]["changes"].as_array().unwrap().len(), MAX_CHANGES);
     }
 }

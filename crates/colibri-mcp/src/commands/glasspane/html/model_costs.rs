@@ -138,7 +138,12 @@ impl ModelCosts {
     }
 
     /// Counts an answer, of its lane as well.
-    pub(super) fn charge(&mut self, owner: CostOwner<'_>, lane: &mut ModelCost, charge: &ModelCharge<'_>) {
+    pub(super) fn charge(
+        &mut self,
+        owner: CostOwner<'_>,
+        lane: &mut ModelCost,
+        charge: &ModelCharge<'_>,
+    ) {
         let model = charge.model.unwrap_or_default();
         let price = self
             .prices
@@ -165,17 +170,27 @@ impl ModelCosts {
     pub(super) fn table(&self, names: &mut NameTable) -> ModelCostTable {
         let mut by = |costs: &NamedCosts| {
             let mut costs: Vec<_> = costs.0.iter().collect();
-            costs.sort_by_key(|(_, cost)| std::cmp::Reverse((cost.money.amount, cost.tokens.tokens_in)));
-            let drawn = costs.into_iter().map(|(name, cost)| (names.place(name), cost.drawn()));
+            costs.sort_by_key(|(_, cost)| {
+                std::cmp::Reverse((cost.money.amount, cost.tokens.tokens_in))
+            });
+            let drawn = costs
+                .into_iter()
+                .map(|(name, cost)| (names.place(name), cost.drawn()));
             drawn.collect::<Vec<_>>()
         };
         ModelCostTable {
-            prices: (self.prices.as_ref()).map(|prices| (prices.currency.clone(), prices.date.to_string())),
+            prices: (self.prices.as_ref())
+                .map(|prices| (prices.currency.clone(), prices.date.to_string())),
             all: self.all.drawn(),
             agents: by(&self.agents),
             clients: by(&self.clients),
             models: by(&self.models),
-            tasks: self.tasks.iter().rev().map(|(id, cost)| (*id, cost.drawn())).collect(),
+            tasks: self
+                .tasks
+                .iter()
+                .rev()
+                .map(|(id, cost)| (*id, cost.drawn()))
+                .collect(),
         }
     }
 }
@@ -214,7 +229,13 @@ impl ModelCostTable {
     /// Its table without JavaScript.
     pub(super) fn table(&self, names: &[String]) -> PageTable {
         let row = |(kind, who, cost): (&str, String, &DrawnCost)| {
-            let numbers = [cost.requests, cost.input, cost.cached, cost.stored, cost.output];
+            let numbers = [
+                cost.requests,
+                cost.input,
+                cost.cached,
+                cost.stored,
+                cost.output,
+            ];
             let money = match (&cost.money, &self.prices) {
                 (Some(money), Some((currency, _))) => format!("{money} {currency}"),
                 _ => "-".to_owned(),
@@ -226,7 +247,9 @@ impl ModelCostTable {
             [words.concat(), vec![money]].concat()
         };
         let named = |kind: &'static str, costs: &[(Name, DrawnCost)]| {
-            let rows = costs.iter().map(|(name, cost)| row((kind, names[*name].clone(), cost)));
+            let rows = costs
+                .iter()
+                .map(|(name, cost)| row((kind, names[*name].clone(), cost)));
             rows.collect::<Vec<_>>()
         };
         let tasks = self
@@ -288,8 +311,16 @@ mod tests {
             tokens: &tokens,
             task,
         };
-        costs.charge(CostOwner::Agent("coder"), &mut coder, &charge(Some("m-1"), Some(7)));
-        costs.charge(CostOwner::Agent("coder"), &mut coder, &charge(Some("x"), Some(7)));
+        costs.charge(
+            CostOwner::Agent("coder"),
+            &mut coder,
+            &charge(Some("m-1"), Some(7)),
+        );
+        costs.charge(
+            CostOwner::Agent("coder"),
+            &mut coder,
+            &charge(Some("x"), Some(7)),
+        );
         costs.charge(CostOwner::Client(""), &mut client, &charge(None, None));
         let mut names = NameTable::default();
         let table = costs.table(&mut names);
@@ -308,11 +339,23 @@ mod tests {
         assert_eq!(names[table.models[0].0], "m-1", "the highest first");
         assert_eq!(table.models[0].1.money.as_deref(), Some("0.0120"));
         let all = &table.all;
-        assert_eq!([all.input, all.cached, all.stored, all.output], [3000, 6000, 1500, 300]);
+        assert_eq!(
+            [all.input, all.cached, all.stored, all.output],
+            [3000, 6000, 1500, 300]
+        );
         let rows = table.table(&names).rows;
         assert_eq!(
             rows[1],
-            ["agent", "coder", "2", "2000", "4000", "1000", "200", "0.0120+ EUR"]
+            [
+                "agent",
+                "coder",
+                "2",
+                "2000",
+                "4000",
+                "1000",
+                "200",
+                "0.0120+ EUR"
+            ]
         );
         assert!(ModelCost::default().drawn_if_any().is_none());
     }
@@ -321,8 +364,10 @@ mod tests {
     fn a_tool_that_asked_a_model_is_read_as_its_contract_recorded_it() {
         let fields = |event: &str, call: u64| RecordFields {
             event: event.to_owned(),
-            details: serde_json::from_value(serde_json::json!({ "call": call, "model": "m-1", "tokens_in": 9,
-                "tokens_out": 2, "tokens_cached": 4, "stop_reason": "stop" }))
+            details: serde_json::from_value(
+                serde_json::json!({ "call": call, "model": "m-1", "tokens_in": 9,
+                "tokens_out": 2, "tokens_cached": 4, "stop_reason": "stop" }),
+            )
             .unwrap(),
             ..RecordFields::default()
         };
@@ -355,10 +400,17 @@ mod tests {
             costs.charge(CostOwner::Agent(&name), &mut lane, &charge);
         }
         let table = costs.table(&mut NameTable::default());
-        assert_eq!((table.agents.len(), table.models.len()), (MAX_NAMES + 1, MAX_NAMES + 1));
+        assert_eq!(
+            (table.agents.len(), table.models.len()),
+            (MAX_NAMES + 1, MAX_NAMES + 1)
+        );
         assert_eq!((table.tasks.len(), table.tasks[0].0), (MAX_TASKS, 499));
         assert_eq!(
-            (table.all.requests, table.all.money.as_ref(), table.all.unpriced),
+            (
+                table.all.requests,
+                table.all.money.as_ref(),
+                table.all.unpriced
+            ),
             (500, None, 1000)
         );
     }

@@ -1,6 +1,9 @@
 //! The daemon's present state, in bounded form.
 
-use colibri_api::{AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport, Task, TaskStatus};
+use colibri_api::{
+    AgentInstance, AgentState, Approval, ServerFacts, ServerState, ServerTransport, Task,
+    TaskStatus,
+};
 use serde::Serialize;
 
 use super::super::model::GlasspaneState;
@@ -117,7 +120,10 @@ struct BoardTask {
 
 impl Now {
     pub(super) fn of(seen: &GlasspaneState, tasks: &[Task]) -> Now {
-        let approvals: &[Approval] = seen.overview.as_ref().map_or(&[], |overview| &overview.approvals);
+        let approvals: &[Approval] = seen
+            .overview
+            .as_ref()
+            .map_or(&[], |overview| &overview.approvals);
         let instances = &seen.agents.instances;
         Now {
             daemon: seen.overview.as_ref().map(|overview| DaemonNow {
@@ -140,8 +146,8 @@ impl Now {
 impl Now {
     /// Its tables.
     pub(super) fn tables(&self) -> Vec<PageTable> {
-        let has_hosts =
-            self.agents.iter().any(|one| one.host.is_some()) || self.board.iter().any(|one| one.host.is_some());
+        let has_hosts = self.agents.iter().any(|one| one.host.is_some())
+            || self.board.iter().any(|one| one.host.is_some());
         let with_host = |mut row: Vec<String>, host: &Option<String>| {
             if has_hosts {
                 row.insert(1, host.clone().unwrap_or_default());
@@ -163,14 +169,32 @@ impl Now {
             let who = format!("{} {}", one.user, or_none(&one.agent));
             let what = format!("{} {}", one.server, one.tool);
             let (arguments, approval) = (one.arguments.clone(), one.approval.clone());
-            vec![utc(one.asked), who, what, one.rule.clone(), arguments, approval]
+            vec![
+                utc(one.asked),
+                who,
+                what,
+                one.rule.clone(),
+                arguments,
+                approval,
+            ]
         };
         let agent = |one: &AgentNow| {
-            let state = format!("{}{}", if one.ended.is_some() { "ended, " } else { "" }, one.state);
+            let state = format!(
+                "{}{}",
+                if one.ended.is_some() { "ended, " } else { "" },
+                one.state
+            );
             let task = one.task.map_or(String::new(), |task| format!("#{task}"));
             let agent = format!("{} {}", one.agent, one.id);
             let calls = one.calls.to_string();
-            let row = vec![agent, one.user.clone(), state, or_none(&one.reason), task, calls];
+            let row = vec![
+                agent,
+                one.user.clone(),
+                state,
+                or_none(&one.reason),
+                task,
+                calls,
+            ];
             with_host(row, &one.host)
         };
         let server = |one: &ServerNow| {
@@ -185,7 +209,13 @@ impl Now {
         };
         let task = |one: &BoardTask| {
             let (id, status) = (format!("#{}", one.id), one.status.to_string());
-            let row = vec![id, one.title.clone(), status, or_none(&one.why), utc(one.updated)];
+            let row = vec![
+                id,
+                one.title.clone(),
+                status,
+                or_none(&one.why),
+                utc(one.updated),
+            ];
             with_host(row, &one.host)
         };
         vec![

@@ -30,7 +30,9 @@ const MARK_END: &str = "content=\"colibri-mcp glasspane\">";
 
 /// The beginning of every page.
 pub(super) fn mark() -> &'static str {
-    let end = PAGE.find(MARK_END).map_or(PAGE.len(), |at| at + MARK_END.len());
+    let end = PAGE
+        .find(MARK_END)
+        .map_or(PAGE.len(), |at| at + MARK_END.len());
     &PAGE[..end]
 }
 
@@ -61,7 +63,8 @@ pub(crate) fn page_to_serve(json: &str, tables: &str) -> String {
 /// # Errors
 /// It cannot be encoded.
 pub(crate) fn json(part: &impl Serialize) -> Result<String, CommandError> {
-    let data = serde_json::to_string(part).map_err(|error| CommandError::Machine(error.to_string()))?;
+    let data =
+        serde_json::to_string(part).map_err(|error| CommandError::Machine(error.to_string()))?;
     // These stand in strings alone, so an escape says the same.
     let data = colibri_text::json(&data);
     let data = data.replace('<', "\\u003c").replace('>', "\\u003e");
@@ -70,7 +73,9 @@ pub(crate) fn json(part: &impl Serialize) -> Result<String, CommandError> {
 
 fn page(policy: &str, tables: &str, data: &str, script: &str) -> String {
     let mut parts = PAGE.split('@');
-    let mut page = String::with_capacity(PAGE.len() + STYLE.len() + script.len() + data.len() + tables.len() + 1000);
+    let mut page = String::with_capacity(
+        PAGE.len() + STYLE.len() + script.len() + data.len() + tables.len() + 1000,
+    );
     page.push_str(parts.next().unwrap_or_default());
     for (inside, after) in [policy, STYLE, tables, data, script].into_iter().zip(parts) {
         page.push_str(inside);
@@ -113,17 +118,33 @@ mod tests {
             include_str!("period.rs"),
             include_str!("lanes.rs"),
         ];
-        let forms = sources.iter().flat_map(|source| source.split("Serialize)]\n").skip(1));
-        let forms = forms.filter(|form| form.lines().next().is_some_and(|line| line.contains("struct")));
+        let forms = sources
+            .iter()
+            .flat_map(|source| source.split("Serialize)]\n").skip(1));
+        let forms = forms.filter(|form| {
+            form.lines()
+                .next()
+                .is_some_and(|line| line.contains("struct"))
+        });
         let fields = forms.flat_map(|form| form.lines().take_while(|line| *line != "}"));
         let fields: Vec<&str> = fields
             .filter(|line| !line.contains("//"))
             .filter_map(|line| line.trim().split_once(": ")?.0.split(' ').next_back())
             .collect();
-        assert!(fields.len() > 90 && fields.contains(&"left_out"), "{fields:?}");
+        assert!(
+            fields.len() > 90 && fields.contains(&"left_out"),
+            "{fields:?}"
+        );
         for field in fields {
-            let used = [format!(".{field}"), format!(" {field},"), format!(" {field} }}")];
-            assert!(used.iter().any(|used| LIVE_SCRIPT.contains(used)), "{field}");
+            let used = [
+                format!(".{field}"),
+                format!(" {field},"),
+                format!(" {field} }}"),
+            ];
+            assert!(
+                used.iter().any(|used| LIVE_SCRIPT.contains(used)),
+                "{field}"
+            );
         }
     }
 
@@ -132,7 +153,11 @@ mod tests {
         assert_eq!(PAGE.matches('@').count(), 5);
         assert!(page("", "", "{}", SCRIPT).starts_with(mark()) && mark().ends_with(MARK_END));
         assert!(LIVE_SCRIPT.starts_with(SCRIPT));
-        assert!(!LIVE_SCRIPT.contains("</script") && !LIVE_SCRIPT.contains("<!--") && !STYLE.contains("</style"));
+        assert!(
+            !LIVE_SCRIPT.contains("</script")
+                && !LIVE_SCRIPT.contains("<!--")
+                && !STYLE.contains("</style")
+        );
         // Text is set as text. A namespace is a name.
         let never = [
             "innerHTML",
@@ -148,7 +173,10 @@ mod tests {
         }
         // A page in a file asks for nothing.
         for never in ["fetch(", "EventSource"] {
-            assert!(!SCRIPT.contains(never) && LIVE_SCRIPT.contains(never), "{never}");
+            assert!(
+                !SCRIPT.contains(never) && LIVE_SCRIPT.contains(never),
+                "{never}"
+            );
         }
         for never in ["url(", "@import", "@font-face"] {
             assert!(!STYLE.contains(never), "{never}");

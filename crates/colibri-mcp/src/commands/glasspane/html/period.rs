@@ -101,22 +101,40 @@ impl ReportPeriod {
     pub(super) fn tables(&self) -> Vec<PageTable> {
         let name = |name: Name| self.names[name].clone();
         let path = |path: usize| {
-            let CallPath { caller, agent, server } = &self.paths[path];
-            let who = agent.map_or(name(*caller), |agent| format!("{} {}", name(*caller), name(agent)));
+            let CallPath {
+                caller,
+                agent,
+                server,
+            } = &self.paths[path];
+            let who = agent.map_or(name(*caller), |agent| {
+                format!("{} {}", name(*caller), name(agent))
+            });
             (who, name(*server))
         };
         let mark = |mark: &CallMark| {
             let (who, server) = path(mark.path);
             let what = format!("{server} {}", name(mark.tool));
             let kind = format!("{:?}", mark.kind).to_lowercase();
-            vec![utc(mark.at), kind, who, what, name(mark.why), name(mark.code)]
+            vec![
+                utc(mark.at),
+                kind,
+                who,
+                what,
+                name(mark.why),
+                name(mark.code),
+            ]
         };
         let mut tools: Vec<_> = self.tools.iter().collect();
         tools.sort_by_key(|tool| std::cmp::Reverse(tool.answered));
         let tool = |tool: &ToolFigures| {
             let (who, server) = path(tool.path);
-            let numbers = [tool.calls, tool.failed, tool.refused, tool.answered].map(|number| number.to_string());
-            [vec![who, format!("{server} {}", name(tool.name))], numbers.to_vec()].concat()
+            let numbers = [tool.calls, tool.failed, tool.refused, tool.answered]
+                .map(|number| number.to_string());
+            [
+                vec![who, format!("{server} {}", name(tool.name))],
+                numbers.to_vec(),
+            ]
+            .concat()
         };
         vec![
             self.lanes.table(&self.names),
@@ -127,7 +145,14 @@ impl ReportPeriod {
             ),
             PageTable::of(
                 "Cost by tool",
-                &["Who", "Server, tool", "Calls", "Failed", "Refused", "Bytes of answers"],
+                &[
+                    "Who",
+                    "Server, tool",
+                    "Calls",
+                    "Failed",
+                    "Refused",
+                    "Bytes of answers",
+                ],
                 tools.into_iter().map(tool),
             ),
             self.model_costs.table(&self.names),

@@ -87,7 +87,11 @@ mod tests {
         for minute in 0..60 {
             pieces.add(noon + minute * 60_000, 0, SpanOutcome::Ok);
         }
-        assert_eq!((pieces.step(), pieces.first()), (15_000, Some(noon)), "an hour");
+        assert_eq!(
+            (pieces.step(), pieces.first()),
+            (15_000, Some(noon)),
+            "an hour"
+        );
         for hour in 0..24 {
             pieces.add(noon - hour * 3_600_000, 1, SpanOutcome::Refused);
         }

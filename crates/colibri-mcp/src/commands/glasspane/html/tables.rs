@@ -54,14 +54,28 @@ pub(crate) fn tables(data: &PageData) -> String {
             "The trail does not verify"
         };
         let rows = verdict.faults.iter().chain(&verdict.notes);
-        let _ = write!(out, "<h2>The trail</h2><p>{sound}: {} records.</p>", verdict.records);
+        let _ = write!(
+            out,
+            "<h2>The trail</h2><p>{sound}: {} records.</p>",
+            verdict.records
+        );
         let rows = rows.map(|row| vec![row.clone()]);
-        table(&mut out, &PageTable::of("Faults and notes", &["What"], rows));
+        table(
+            &mut out,
+            &PageTable::of("Faults and notes", &["What"], rows),
+        );
     }
     out
 }
 
-fn table(out: &mut String, PageTable { title, headings, rows }: &PageTable) {
+fn table(
+    out: &mut String,
+    PageTable {
+        title,
+        headings,
+        rows,
+    }: &PageTable,
+) {
     let _ = write!(out, "<h3>{}</h3>", EscapedText(title));
     if rows.is_empty() {
         out.push_str("<p class=\"none\">None.</p>");

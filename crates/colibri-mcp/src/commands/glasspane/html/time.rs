@@ -25,13 +25,16 @@ pub(super) fn millis(text: &str) -> Option<u64> {
 
 /// The present time.
 pub(crate) fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A time as the trail's filter takes it.
 pub(super) fn text(millis: u64) -> String {
-    let time = Timestamp::from_millisecond(millis.try_into().unwrap_or(i64::MAX)).unwrap_or(Timestamp::MAX);
+    let time = Timestamp::from_millisecond(millis.try_into().unwrap_or(i64::MAX))
+        .unwrap_or(Timestamp::MAX);
     format!("{time:.3}")
 }
 
@@ -55,7 +58,10 @@ mod tests {
         ] {
             assert_eq!(millis(&text(time)), Some(time), "{}", text(time));
         }
-        assert_eq!(millis("2026-11-21T22:30:00.123456Z"), Some(1_795_300_200_123));
+        assert_eq!(
+            millis("2026-11-21T22:30:00.123456Z"),
+            Some(1_795_300_200_123)
+        );
         assert_eq!(millis("2026-11-21"), millis("2026-11-21T00:00:00Z"));
         assert_eq!(millis("2026"), millis("2026-01-01"));
         assert_eq!(utc(1_795_300_200_007), "2026-11-21 22:30:00");

@@ -33,8 +33,13 @@ impl TrailVerdict {
     pub(super) fn of(report: Report, has_key: bool, witnessed: bool) -> TrailVerdict {
         let place = |fault: &TrailFault| {
             let segment = fault.segment.as_deref().unwrap_or("the whole trail");
-            let line = fault.line.map_or_else(String::new, |line| format!(" line {line}"));
-            brief(&format!("{segment}{line}: {}: {}", fault.kind, fault.what), 4 * NAME)
+            let line = fault
+                .line
+                .map_or_else(String::new, |line| format!(" line {line}"));
+            brief(
+                &format!("{segment}{line}: {}: {}", fault.kind, fault.what),
+                4 * NAME,
+            )
         };
         TrailVerdict {
             sound: report.is_sound(),

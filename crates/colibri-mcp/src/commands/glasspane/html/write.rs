@@ -16,14 +16,20 @@ use crate::failure::CommandError;
 use colibri_text::visible;
 
 /// Writes the page.
-pub(crate) fn run(arguments: &HtmlArguments, path: &Path, context: &CommandContext) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(
+    arguments: &HtmlArguments,
+    path: &Path,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let until = arguments.until.unwrap_or_else(now);
     let span = Span {
         since: arguments.since.unwrap_or(until.saturating_sub(DAY)),
         until,
     };
     if span.since >= span.until {
-        return Err(CommandError::Usage("--since: it is not before the end".to_owned()));
+        return Err(CommandError::Usage(
+            "--since: it is not before the end".to_owned(),
+        ));
     }
     let page = page_in_file(&PageSource::open(arguments, context, span, None)?.page)?;
     file::write(path, &page, mark(), arguments.replace)?;

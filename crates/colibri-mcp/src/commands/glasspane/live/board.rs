@@ -20,7 +20,9 @@ pub(super) fn watch(context: &CommandContext, orders: &SyncSender<LiveOrder>) {
     // While the daemon is away the page says so.
     while !matches!(changes(), Ok(ControlFlow::Break(()))) {
         std::thread::sleep(AGAIN);
-        let tasks = context.connect().and_then(|mut connection| list_tasks(&mut connection));
+        let tasks = context
+            .connect()
+            .and_then(|mut connection| list_tasks(&mut connection));
         if tasks.is_ok_and(|tasks| orders.send(LiveOrder::Tasks(tasks)).is_err()) {
             return;
         }
@@ -28,23 +30,28 @@ pub(super) fn watch(context: &CommandContext, orders: &SyncSender<LiveOrder>) {
 }
 
 /// Breaks where nobody listens any more; else the daemon has ended the watch, or something was left out.
-fn watch_once(context: &CommandContext, orders: &SyncSender<LiveOrder>) -> Result<ControlFlow<()>, CommandError> {
+fn watch_once(
+    context: &CommandContext,
+    orders: &SyncSender<LiveOrder>,
+) -> Result<ControlFlow<()>, CommandError> {
     let mut is_heard = true;
     let asked = WatchRequest::Tasks { task: None };
-    context.connect()?.listen("colibri/watch", &asked, |_, name, params| {
-        match name {
-            "colibri/task" => {
-                let TaskChanged { task, .. } = read(name, params)?;
-                is_heard = orders.send(LiveOrder::Task(Box::new(task))).is_ok();
+    context
+        .connect()?
+        .listen("colibri/watch", &asked, |_, name, params| {
+            match name {
+                "colibri/task" => {
+                    let TaskChanged { task, .. } = read(name, params)?;
+                    is_heard = orders.send(LiveOrder::Task(Box::new(task))).is_ok();
+                }
+                "colibri/dropped" => return Ok(ControlFlow::Break(())),
+                _ => {}
             }
-            "colibri/dropped" => return Ok(ControlFlow::Break(())),
-            _ => {}
-        }
-        Ok::<_, CommandError>(match is_heard {
-            true => ControlFlow::Continue(()),
-            false => ControlFlow::Break(()),
-        })
-    })?;
+            Ok::<_, CommandError>(match is_heard {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        })?;
     Ok(match is_heard {
         true => ControlFlow::Continue(()),
         false => ControlFlow::Break(()),

@@ -44,7 +44,11 @@ impl PageConnections {
 
     /// The connection of this number is served by this task. The one that is a stranger longest makes room.
     pub(super) fn serve(&self, number: u64, task: AbortHandle) {
-        push(&mut self.places.lock().strangers, MAX_STRANGERS, (number, task));
+        push(
+            &mut self.places.lock().strangers,
+            MAX_STRANGERS,
+            (number, task),
+        );
     }
 }
 
@@ -66,7 +70,10 @@ impl ConnectionPlace {
     /// It showed the cookie.
     pub(super) fn is_known_now(&self) {
         let mut places = self.connections.places.lock();
-        let at = places.strangers.iter().position(|(number, _)| *number == self.number);
+        let at = places
+            .strangers
+            .iter()
+            .position(|(number, _)| *number == self.number);
         if let Some(one) = at.and_then(|at| places.strangers.remove(at)) {
             push(&mut places.known, MAX_KNOWN, one);
         }
@@ -75,14 +82,19 @@ impl ConnectionPlace {
     /// True if it has shown the cookie.
     pub(super) fn is_known(&self) -> bool {
         let places = self.connections.places.lock();
-        places.known.iter().any(|(number, _)| *number == self.number)
+        places
+            .known
+            .iter()
+            .any(|(number, _)| *number == self.number)
     }
 }
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
         let mut places = self.connections.places.lock();
-        places.strangers.retain(|(number, _)| *number != self.number);
+        places
+            .strangers
+            .retain(|(number, _)| *number != self.number);
         places.known.retain(|(number, _)| *number != self.number);
     }
 }

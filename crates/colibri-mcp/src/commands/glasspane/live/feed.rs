@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
 use super::super::feed::look;
-use super::super::html::{DAY, PageData, PagePresent, PageSource, Span, TrailNews, json, now, tables};
+use super::super::html::{
+    DAY, PageData, PagePresent, PageSource, Span, TrailNews, json, now, tables,
+};
 use crate::commands::context::CommandContext;
 use crate::connection::{DaemonConnection, RequestError};
 use crate::failure::CommandError;
@@ -96,7 +98,9 @@ impl LiveFeed {
         let (mut has_records, mut has_others) = (false, false);
         loop {
             let order = if self.listeners.load(Ordering::Relaxed) == 0 {
-                self.orders.recv().map_err(|_| RecvTimeoutError::Disconnected)
+                self.orders
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected)
             } else {
                 self.orders.recv_timeout(TICK)
             };
@@ -108,9 +112,14 @@ impl LiveFeed {
                     is_due = true;
                 }
                 Ok(LiveOrder::Task(task)) => self.put(*task),
-                Ok(LiveOrder::Decide { id, approve, outcome }) => {
+                Ok(LiveOrder::Decide {
+                    id,
+                    approve,
+                    outcome,
+                }) => {
                     // Who asked may be gone.
-                    let _ = outcome.send(decide(&self.source.context, &mut connection, id, approve));
+                    let _ =
+                        outcome.send(decide(&self.source.context, &mut connection, id, approve));
                     is_due = true;
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -175,7 +184,9 @@ impl LiveFeed {
 
     /// Gives the page to those who listen, as far as it has changed.
     fn publish(&self, has_records: bool) -> Result<(), CommandError> {
-        let PageData { record, present, .. } = &self.source.page;
+        let PageData {
+            record, present, ..
+        } = &self.source.page;
         let present = json(present)?;
         let record = has_records.then(|| json(record)).transpose()?;
         let tables: Arc<str> = tables(&self.source.page).into();
@@ -217,7 +228,13 @@ fn decide(
     id: String,
     approve: bool,
 ) -> Result<DecisionResponse, CommandError> {
-    let method = if approve { "colibri/approve" } else { "colibri/deny" };
+    let method = if approve {
+        "colibri/approve"
+    } else {
+        "colibri/deny"
+    };
     let asked = DecisionRequest { id };
-    ask(context, connection, |connection| Ok(connection.ask(method, &asked)?.0))
+    ask(context, connection, |connection| {
+        Ok(connection.ask(method, &asked)?.0)
+    })
 }

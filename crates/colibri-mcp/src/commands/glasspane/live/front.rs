@@ -51,7 +51,11 @@ struct PageDecision {
 
 impl PageFront {
     /// Answers a request.
-    pub(super) async fn answer(&self, place: &ConnectionPlace, request: Request<Incoming>) -> Response<PageBody> {
+    pub(super) async fn answer(
+        &self,
+        place: &ConnectionPlace,
+        request: Request<Incoming>,
+    ) -> Response<PageBody> {
         let (parts, body) = request.into_parts();
         let request = match self.gate.check(&parts) {
             Ok(request) => request,
@@ -173,8 +177,11 @@ async fn read(mut body: Incoming) -> Option<PageDecision> {
     let whole = async {
         let mut whole = Vec::new();
         loop {
-            let frame = std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));
-            let Some(frame) = frame.await else { return Some(whole) };
+            let frame =
+                std::future::poll_fn(|context| std::pin::Pin::new(&mut body).poll_frame(context));
+            let Some(frame) = frame.await else {
+                return Some(whole);
+            };
             let frame = frame.ok()?;
             let data = frame.data_ref().map_or(&[][..], |data| data);
             if whole.len() + data.len() > MAX_BODY {

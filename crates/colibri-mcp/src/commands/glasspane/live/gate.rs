@@ -73,7 +73,10 @@ impl PageGate {
     pub(super) fn entrance(&self) -> Option<String> {
         let token = self.token.lock();
         let token = token.as_ref()?;
-        Some(format!("http://{}/{}/enter?{token}", self.host, self.folder))
+        Some(format!(
+            "http://{}/{}/enter?{token}",
+            self.host, self.folder
+        ))
     }
 
     /// The cookie for who brought the token. Cookies know no ports, so that its path is what keeps it from other servers.
@@ -142,7 +145,8 @@ impl PageGate {
         let cookies = headers
             .filter_map(|header| header.to_str().ok())
             .flat_map(|header| header.split(';'));
-        let named = cookies.filter_map(|cookie| cookie.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='));
+        let named =
+            cookies.filter_map(|cookie| cookie.trim().strip_prefix(COOKIE_NAME)?.strip_prefix('='));
         // Another server of this address may have set one of the same name.
         named.take(16).any(|cookie| is_same(cookie, &self.cookie))
     }
@@ -162,8 +166,9 @@ fn is_same(given: &str, wanted: &str) -> bool {
 
 fn random<const BYTES: usize>() -> Result<String, CommandError> {
     let mut bytes = [0; BYTES];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| CommandError::Machine(format!("the system has no random bytes: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(|error| {
+        CommandError::Machine(format!("the system has no random bytes: {error}"))
+    })?;
     Ok(hex(&bytes))
 }
 
@@ -192,7 +197,10 @@ mod tests {
         let get = |uri: &str, headers: &[(&str, &str)]| gate.check(&request("GET", uri, headers));
         let forbidden = Err(StatusCode::FORBIDDEN);
         assert_eq!(get(&page, &[host]), forbidden);
-        assert_eq!(get(&format!("{page}enter?{}", "0".repeat(64)), &[host]), forbidden);
+        assert_eq!(
+            get(&format!("{page}enter?{}", "0".repeat(64)), &[host]),
+            forbidden
+        );
         assert_eq!(get(&format!("{page}enter"), &[host]), forbidden);
         // A name that was bound to the address, another port, two of them, none: the token stays good.
         for hosts in [
@@ -223,7 +231,10 @@ mod tests {
         );
         assert_eq!(get(&page, &[host, ("cookie", other)]), forbidden);
         for cookies in [cookie, &many] {
-            assert_eq!(get(&page, &[host, ("cookie", cookies)]), Ok(PageRequest::Page));
+            assert_eq!(
+                get(&page, &[host, ("cookie", cookies)]),
+                Ok(PageRequest::Page)
+            );
         }
         let events = get(&format!("{page}events?3-7"), &[host, ("cookie", cookie)]);
         assert_eq!(events, Ok(PageRequest::Events([3, 7])));
@@ -247,7 +258,11 @@ mod tests {
     #[test]
     fn an_answer_needs_origin_and_the_value_of_the_page() {
         let gate = PageGate::new(4000).unwrap();
-        let (host, page, secret) = (("host", "127.0.0.1:4000"), gate.path(), gate.page_secret().to_owned());
+        let (host, page, secret) = (
+            ("host", "127.0.0.1:4000"),
+            gate.path(),
+            gate.page_secret().to_owned(),
+        );
         let cookie = gate.set_cookie();
         let cookie = ("cookie", cookie.split(';').next().unwrap());
         let (json, origin) = (
@@ -255,15 +270,32 @@ mod tests {
             ("origin", "http://127.0.0.1:4000"),
         );
         let secret = ("x-colibri-page", &*secret);
-        let post = |headers: &[(&str, &str)]| gate.check(&request("POST", &format!("{page}decide"), headers));
-        assert_eq!(post(&[host, cookie, json, origin, secret]), Ok(PageRequest::Decide));
+        let post = |headers: &[(&str, &str)]| {
+            gate.check(&request("POST", &format!("{page}decide"), headers))
+        };
+        assert_eq!(
+            post(&[host, cookie, json, origin, secret]),
+            Ok(PageRequest::Decide)
+        );
         for missing in [
             &[host, json, origin, secret][..],
             &[host, cookie, json, secret],
             &[host, cookie, json, origin],
             &[host, cookie, json, ("origin", "null"), secret],
-            &[host, cookie, json, ("origin", "http://localhost:4000"), secret],
-            &[host, cookie, json, ("origin", "http://127.0.0.1:4001"), secret],
+            &[
+                host,
+                cookie,
+                json,
+                ("origin", "http://localhost:4000"),
+                secret,
+            ],
+            &[
+                host,
+                cookie,
+                json,
+                ("origin", "http://127.0.0.1:4001"),
+                secret,
+            ],
             &[host, cookie, json, origin, origin, secret],
             &[host, cookie, json, origin, ("x-colibri-page", cookie.1)],
         ] {

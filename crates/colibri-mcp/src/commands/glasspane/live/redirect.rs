@@ -11,7 +11,11 @@ use crate::failure::CommandError;
 use tempfile::TempDir;
 
 /// The program that opens files where `BROWSER` names none.
-const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+const OPENER: &str = if cfg!(target_os = "macos") {
+    "open"
+} else {
+    "xdg-open"
+};
 
 /// The file, in a directory of its own. Both are removed when it is dropped.
 pub(super) struct RedirectFile {
@@ -40,7 +44,11 @@ impl RedirectFile {
              <p><a href=\"{entrance}\">Open the page</a>. This works once.\n"
         );
         let written = (|| {
-            let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+            let mut file = File::options()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)?;
             file.write_all(page.as_bytes())
         })();
         written.map_err(|source| CommandError::File {
@@ -66,7 +74,10 @@ impl RedirectFile {
 pub(super) fn open(file: &Path) -> anyhow::Result<String> {
     let named = std::env::var("BROWSER").unwrap_or_default();
     // A list, as xdg-open(1) takes it.
-    let mut commands: Vec<&str> = named.split(':').filter(|command| !command.trim().is_empty()).collect();
+    let mut commands: Vec<&str> = named
+        .split(':')
+        .filter(|command| !command.trim().is_empty())
+        .collect();
     if commands.is_empty() {
         commands.push(OPENER);
     }

@@ -16,8 +16,14 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("x-content-type-options"), "nosniff"),
     (HeaderName::from_static("referrer-policy"), "no-referrer"),
-    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        "same-origin",
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
     (
         HeaderName::from_static("content-security-policy"),
         "frame-ancestors 'none'",
@@ -43,7 +49,9 @@ impl Body for PageBody {
         match &mut *self {
             PageBody::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             PageBody::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            PageBody::Stream(pieces) => pieces.poll_recv(context).map(|piece| piece.map(Frame::data).map(Ok)),
+            PageBody::Stream(pieces) => pieces
+                .poll_recv(context)
+                .map(|piece| piece.map(Frame::data).map(Ok)),
         }
     }
 
@@ -72,7 +80,11 @@ fn response(status: StatusCode, kind: &'static str, body: PageBody) -> Response<
 
 /// The page, or another one.
 pub(super) fn html(page: String) -> Response<PageBody> {
-    response(StatusCode::OK, "text/html; charset=utf-8", PageBody::Whole(page.into()))
+    response(
+        StatusCode::OK,
+        "text/html; charset=utf-8",
+        PageBody::Whole(page.into()),
+    )
 }
 
 /// The page that leads on from the token's address. The browser sends the cookie with what this page asks for, and not
@@ -91,7 +103,11 @@ pub(super) fn entered(path: &str, cookie: &str) -> Response<PageBody> {
 
 /// The stream of news.
 pub(super) fn events(pieces: Receiver<Bytes>) -> Response<PageBody> {
-    response(StatusCode::OK, "text/event-stream", PageBody::Stream(pieces))
+    response(
+        StatusCode::OK,
+        "text/event-stream",
+        PageBody::Stream(pieces),
+    )
 }
 
 /// An answer to a decision.

@@ -54,7 +54,11 @@ pub(crate) fn run(
     runtime.block_on(serve(arguments, every, context))
 }
 
-async fn serve(arguments: &HtmlArguments, every: Duration, context: &CommandContext) -> Result<ExitCode, CommandError> {
+async fn serve(
+    arguments: &HtmlArguments,
+    every: Duration,
+    context: &CommandContext,
+) -> Result<ExitCode, CommandError> {
     let mut signals = EndingSignals::new()?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let gate = PageGate::new(listener.local_addr()?.port())?;
@@ -130,7 +134,11 @@ async fn serve(arguments: &HtmlArguments, every: Duration, context: &CommandCont
 }
 
 /// Shows the person where the page is, and has a browser open it.
-fn invite(context: &CommandContext, gate: &PageGate, file: Option<&RedirectFile>) -> Result<(), CommandError> {
+fn invite(
+    context: &CommandContext,
+    gate: &PageGate,
+    file: Option<&RedirectFile>,
+) -> Result<(), CommandError> {
     let Some(path) = file.map(RedirectFile::path) else {
         return Ok(());
     };

@@ -83,7 +83,10 @@ impl ServersModel {
             if old.uptime_s > overview.uptime_s || old.time > overview.time {
                 self.before.clear();
             } else {
-                let counted = old.servers.into_iter().map(|server| (server.id, server.calls));
+                let counted = old
+                    .servers
+                    .into_iter()
+                    .map(|server| (server.id, server.calls));
                 self.before.push_back((old.time, counted.collect()));
             }
         }
@@ -94,7 +97,11 @@ impl ServersModel {
         {
             self.before.pop_front();
         }
-        let known: Vec<u32> = overview.approvals.iter().map(|approval| approval.uid).collect();
+        let known: Vec<u32> = overview
+            .approvals
+            .iter()
+            .map(|approval| approval.uid)
+            .collect();
         let tail = overview.trail.iter().flat_map(|trail| &trail.tail);
         let spenders = overview.spenders.iter().map(|spender| spender.uid);
         for uid in known
@@ -108,20 +115,31 @@ impl ServersModel {
     }
 
     pub(super) fn user(&self, uid: Option<u32>) -> &str {
-        uid.and_then(|uid| self.users.get(&uid)).map_or("-", String::as_str)
+        uid.and_then(|uid| self.users.get(&uid))
+            .map_or("-", String::as_str)
     }
 
     /// The counts of the last period: since its beginning, and its length in seconds. Since the counters began, if
     /// nothing earlier is known.
-    fn counted_in(&self, now: &Overview, server: &OverviewServer, window: u64) -> (CallCounts, f64) {
-        let from = self.before.iter().find(|(time, _)| time + window >= now.time);
+    fn counted_in(
+        &self,
+        now: &Overview,
+        server: &OverviewServer,
+        window: u64,
+    ) -> (CallCounts, f64) {
+        let from = self
+            .before
+            .iter()
+            .find(|(time, _)| time + window >= now.time);
         let Some((time, before)) = from else {
             return (server.calls.clone(), now.uptime_s.max(1) as f64);
         };
         let seconds = (now.time.saturating_sub(*time)).max(1) as f64 / 1000.0;
         match before.get(&server.id) {
             // A server whose entry was changed counts anew.
-            Some(before) if before.finished <= server.calls.finished => (since(&server.calls, before), seconds),
+            Some(before) if before.finished <= server.calls.finished => {
+                (since(&server.calls, before), seconds)
+            }
             _ => (server.calls.clone(), seconds),
         }
     }
@@ -217,23 +235,37 @@ mod tests {
     }
 
     fn line(model: &ServersModel) -> ServerLine {
-        model.lines(model.now.as_ref().unwrap(), Sort::Name).remove(0)
+        model
+            .lines(model.now.as_ref().unwrap(), Sort::Name)
+            .remove(0)
     }
 
     #[test]
     fn rates_and_latencies_are_of_the_last_while() {
         let mut model = ServersModel::default();
-        model.update(overview(100_000, 100, json!([[0.001, 50], [1.0, 0], [null, 0]])));
+        model.update(overview(
+            100_000,
+            100,
+            json!([[0.001, 50], [1.0, 0], [null, 0]]),
+        ));
         let first = line(&model);
         assert_eq!((first.rate, first.p95), (0.5, Some(Latency::Within(0.001))));
-        model.update(overview(102_000, 102, json!([[0.001, 50], [1.0, 9], [null, 1]])));
+        model.update(overview(
+            102_000,
+            102,
+            json!([[0.001, 50], [1.0, 9], [null, 1]]),
+        ));
         let second = line(&model);
         assert_eq!((second.rate, second.p50), (5.0, Some(Latency::Within(1.0))));
         assert_eq!((second.p95, second.errors), (Some(Latency::Beyond(1.0)), 2));
         // Nothing since: no latency is known, and after the window the rate is none.
         for second in 0..40 {
             let time = 104 + 2 * second;
-            model.update(overview(time * 1000, time, json!([[0.001, 50], [1.0, 9], [null, 1]])));
+            model.update(overview(
+                time * 1000,
+                time,
+                json!([[0.001, 50], [1.0, 9], [null, 1]]),
+            ));
         }
         let idle = line(&model);
         assert_eq!((idle.rate, idle.p50), (0.0, None));

@@ -6,7 +6,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 use super::model::{Latency, ServerLine, ServersModel, Sort};
 use crate::commands::screen::{
-    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text, to_the_right,
+    BOLD, Palette, RowSelection, Rows, StyledLine, as_text, buffer_of, indented, said, text,
+    to_the_right,
 };
 use crate::terminal::{bytes, duration};
 use colibri_api::{ServerState, others};
@@ -66,7 +67,11 @@ pub(super) fn draw(model: &ServersModel, view: &mut ServersView, area: Rect, buf
         area.width,
         if view.keys { FEW_APPROVALS } else { usize::MAX },
     );
-    let spenders = spenders(model, view, if view.keys { FEW_SPENDERS } else { usize::MAX });
+    let spenders = spenders(
+        model,
+        view,
+        if view.keys { FEW_SPENDERS } else { usize::MAX },
+    );
     let detail = detail(model, view, area.width);
     let footer = u16::from(view.keys);
     let height = area.height.saturating_sub(footer);
@@ -132,7 +137,9 @@ pub(super) fn plain(model: &ServersModel, width: u16) -> String {
         + records
         + 8;
     let height = u16::try_from(height).unwrap_or(u16::MAX);
-    let buffer = buffer_of(width, height, |area, buffer| draw(model, &mut view, area, buffer));
+    let buffer = buffer_of(width, height, |area, buffer| {
+        draw(model, &mut view, area, buffer)
+    });
     as_text(&buffer, buffer.area)
 }
 
@@ -163,11 +170,17 @@ fn head(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLine>
         );
         if let Some(trail) = &now.trail {
             let behind = trail.records.saturating_sub(trail.witnessed);
-            second.push_str(&format!("; trail: {} records, {behind} not witnessed", trail.records));
+            second.push_str(&format!(
+                "; trail: {} records, {behind} not witnessed",
+                trail.records
+            ));
         }
         lines.push(StyledLine::new(second, Style::new()));
         if let Some(why) = now.trail.as_ref().and_then(|trail| trail.failing.as_ref()) {
-            bad(&mut lines, format!("TRAIL FAILING, calls are refused: {}", text(why)));
+            bad(
+                &mut lines,
+                format!("TRAIL FAILING, calls are refused: {}", text(why)),
+            );
         }
         if let Some(why) = &now.registry_error {
             bad(&mut lines, format!("REGISTRY NOT RELOADED: {}", text(why)));
@@ -193,7 +206,9 @@ const STATE: usize = 12;
 
 fn servers(model: &ServersModel, view: &mut ServersView, width: u16) -> Rows {
     let numbers: usize = COLUMNS.iter().map(|(_, width)| width).sum();
-    let name = usize::from(width).saturating_sub(numbers + STATE + 3).clamp(8, 36);
+    let name = usize::from(width)
+        .saturating_sub(numbers + STATE + 3)
+        .clamp(8, 36);
     let state_at = name + 3;
     let columns = |texts: [String; 7], style: Style, line: StyledLine| {
         let widths = COLUMNS.map(|(_, width)| width);
@@ -202,16 +217,26 @@ fn servers(model: &ServersModel, view: &mut ServersView, width: u16) -> Rows {
     let head = StyledLine::new("  SERVER", BOLD).and(state_at, "STATE", BOLD);
     let head = columns(COLUMNS.map(|(name, _)| name.to_owned()), BOLD, head);
     let mut servers = Rows::new(head, "not well");
-    let Some(now) = &model.now else { return servers };
+    let Some(now) = &model.now else {
+        return servers;
+    };
     let lines = model.lines(now, view.sort);
-    view.chosen.rows(lines.iter().map(|line| line.server.id.clone()));
+    view.chosen
+        .rows(lines.iter().map(|line| line.server.id.clone()));
     for line in &lines {
         let ServerLine { server, .. } = line;
         let selected = view.chosen.is(&server.id);
-        let style = Style::new().add_modifier(if selected { Modifier::BOLD } else { Modifier::empty() });
+        let style = Style::new().add_modifier(if selected {
+            Modifier::BOLD
+        } else {
+            Modifier::empty()
+        });
         let mark = if selected { ">" } else { " " };
         let state = server.state.map_or("-", ServerState::name);
-        let trouble = matches!(server.state, Some(ServerState::Blocked | ServerState::Failed));
+        let trouble = matches!(
+            server.state,
+            Some(ServerState::Blocked | ServerState::Failed)
+        );
         if trouble || server.blocked > 0 || server.instructions_blocked {
             servers.unwell.push((servers.lines.len(), text(&server.id)));
         }
@@ -229,7 +254,9 @@ fn servers(model: &ServersModel, view: &mut ServersView, width: u16) -> Rows {
                 0 => String::new(),
                 count => format!(", prompts and resources {count}"),
             };
-            let said = format!("    not as approved: tools {blocked}{others}{instructions}; colibri-mcp pin diff {id}");
+            let said = format!(
+                "    not as approved: tools {blocked}{others}{instructions}; colibri-mcp pin diff {id}"
+            );
             servers.lines.push(StyledLine::new(said, Style::new()));
         }
         if let Some(reason) = server.reason.as_deref().filter(|reason| !reason.is_empty()) {
@@ -248,9 +275,10 @@ fn servers(model: &ServersModel, view: &mut ServersView, width: u16) -> Rows {
         }
     }
     if lines.len() <= 1 {
-        servers
-            .lines
-            .push(StyledLine::new("  no servers: the registry is empty", Style::new()));
+        servers.lines.push(StyledLine::new(
+            "  no servers: the registry is empty",
+            Style::new(),
+        ));
     }
     servers
 }
@@ -302,7 +330,9 @@ fn latency(latency: Option<Latency>) -> String {
 
 /// More about the chosen server; without a choice, what the numbers mean.
 fn detail(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLine> {
-    let Some(now) = &model.now else { return Vec::new() };
+    let Some(now) = &model.now else {
+        return Vec::new();
+    };
     let server = now.servers.iter().find(|server| view.chosen.is(&server.id));
     let said = match server {
         None if model.before.is_empty() => {
@@ -347,13 +377,18 @@ fn detail(model: &ServersModel, view: &ServersView, width: u16) -> Vec<StyledLin
 }
 
 fn approvals(model: &ServersModel, view: &ServersView, width: u16, most: usize) -> Vec<StyledLine> {
-    let Some(now) = &model.now else { return Vec::new() };
+    let Some(now) = &model.now else {
+        return Vec::new();
+    };
     if now.approvals.is_empty() {
         return vec![StyledLine::new("APPROVALS WAITING: none", BOLD)];
     }
     let style = view.palette.style(Color::Yellow, Modifier::BOLD);
     let mut lines = vec![StyledLine::new(
-        format!("APPROVALS WAITING: {} (colibri-mcp approvals)", now.approvals.len()),
+        format!(
+            "APPROVALS WAITING: {} (colibri-mcp approvals)",
+            now.approvals.len()
+        ),
         style,
     )];
     for approval in now.approvals.iter().take(most) {
@@ -374,7 +409,11 @@ fn approvals(model: &ServersModel, view: &ServersView, width: u16, most: usize) 
     }
     if now.approvals.len() > most {
         lines.push(StyledLine::new(
-            format!("  {} {} more", view.palette.mark, now.approvals.len() - most),
+            format!(
+                "  {} {} more",
+                view.palette.mark,
+                now.approvals.len() - most
+            ),
             Style::new(),
         ));
     }
@@ -394,7 +433,9 @@ fn spenders(model: &ServersModel, view: &ServersView, most: usize) -> Vec<Styled
     for spender in spenders.iter().take(most) {
         let person = text(model.user(Some(spender.uid)));
         let who = match (&spender.agent, &spender.session) {
-            (Some(agent), Some(session)) => format!("{} {} for {person}", text(agent), text(session)),
+            (Some(agent), Some(session)) => {
+                format!("{} {} for {person}", text(agent), text(session))
+            }
             _ => person,
         };
         let left = match (spender.mode, spender.left_bytes) {
@@ -512,9 +553,19 @@ mod tests {
         model
     }
 
-    fn screen(model: &ServersModel, view: &mut ServersView, width: u16, height: u16) -> Vec<String> {
-        let buffer = buffer_of(width, height, |area, buffer| draw(model, view, area, buffer));
-        as_text(&buffer, buffer.area).lines().map(str::to_owned).collect()
+    fn screen(
+        model: &ServersModel,
+        view: &mut ServersView,
+        width: u16,
+        height: u16,
+    ) -> Vec<String> {
+        let buffer = buffer_of(width, height, |area, buffer| {
+            draw(model, view, area, buffer)
+        });
+        as_text(&buffer, buffer.area)
+            .lines()
+            .map(str::to_owned)
+            .collect()
     }
 
     #[test]
@@ -553,11 +604,15 @@ mod tests {
                 "{all}"
             );
             assert!(
-                !all.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
+                !all.chars()
+                    .any(|c| c.is_control() && c != '\n' || c == '\u{202e}'),
                 "{all}"
             );
             // The columns of numbers end where their names do.
-            let place = |row: &str, what: &str| row.find(what).map(|at| row[..at].chars().count() + what.len());
+            let place = |row: &str, what: &str| {
+                row.find(what)
+                    .map(|at| row[..at].chars().count() + what.len())
+            };
             let head = rows.iter().find(|row| row.contains("CALLS/S")).unwrap();
             let line = rows.iter().find(|row| row.contains("server-0")).unwrap();
             assert_eq!(place(head, "P95"), place(line, "250 ms"), "{all}");
@@ -576,7 +631,10 @@ mod tests {
                 let rows = screen(&model, &mut view, width, height);
                 if servers > 0 && width >= 80 {
                     let all = rows.join("\n");
-                    assert!(all.contains("> server-199"), "the chosen one is seen:\n{all}");
+                    assert!(
+                        all.contains("> server-199"),
+                        "the chosen one is seen:\n{all}"
+                    );
                     assert!(all.contains("more"), "{all}");
                 }
             }
@@ -597,9 +655,18 @@ mod tests {
         model.update(all);
         let rows = screen(&model, &mut ServersView::new(false, true), 80, 24);
         let said = rows.join("\n");
-        assert!(said.contains("more lines: up/down; not well: server-18"), "{said}");
+        assert!(
+            said.contains("more lines: up/down; not well: server-18"),
+            "{said}"
+        );
         // A terminal too low for what stands below the servers says so as well.
-        let said = screen(&super::tests::model(3, 9), &mut ServersView::new(false, true), 80, 9).join("\n");
+        let said = screen(
+            &super::tests::model(3, 9),
+            &mut ServersView::new(false, true),
+            80,
+            9,
+        )
+        .join("\n");
         assert!(said.contains("more lines need a taller terminal"), "{said}");
     }
 
@@ -615,7 +682,10 @@ mod tests {
             all.contains("> server-0") && all.contains("server-0: ready for"),
             "{all}"
         );
-        assert!(all.contains("; asked 4 times; TOOL_ERROR 2, CANCELLED 1"), "{all}");
+        assert!(
+            all.contains("; asked 4 times; TOOL_ERROR 2, CANCELLED 1"),
+            "{all}"
+        );
         view.chosen.step(isize::MAX);
         view.sort = view.sort.next();
         let all = screen(&model, &mut view, 80, 24).join("\n");
@@ -623,14 +693,19 @@ mod tests {
             all.contains("long long\n    long"),
             "the chosen one's reason in full: {all}"
         );
-        assert!(all.contains("> server-2") && all.contains("sort (by calls/s)"), "{all}");
+        assert!(
+            all.contains("> server-2") && all.contains("sort (by calls/s)"),
+            "{all}"
+        );
     }
 
     #[test]
     fn without_colour_states_are_words_and_cells_have_none() {
         for colour in [false, true] {
             let mut view = ServersView::new(colour, true);
-            let buffer = buffer_of(80, 24, |area, buffer| draw(&model(3, 1), &mut view, area, buffer));
+            let buffer = buffer_of(80, 24, |area, buffer| {
+                draw(&model(3, 1), &mut view, area, buffer)
+            });
             assert_eq!(is_coloured(&buffer), colour);
         }
     }
@@ -667,8 +742,15 @@ mod tests {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("q quit"));
-        assert_eq!(text.matches(" long").count() % 60, 0, "reasons are whole: {text}");
-        assert!(text.lines().all(|line| Span::raw(line).width() <= 80), "{text}");
+        assert_eq!(
+            text.matches(" long").count() % 60,
+            0,
+            "reasons are whole: {text}"
+        );
+        assert!(
+            text.lines().all(|line| Span::raw(line).width() <= 80),
+            "{text}"
+        );
         assert!(plain(&ServersModel::default(), 80).contains("SERVER"));
     }
 
@@ -676,7 +758,8 @@ mod tests {
     fn numbers_are_short() {
         let rates = [0.0, 0.01, 0.25, 99.9, 1234.5].map(rate);
         assert_eq!(rates, ["0", "<0.1", "0.2", "99.9", "1234"]);
-        let latencies = [0.0001, 0.0025, 0.25, 2.5, 60.0].map(|seconds| latency(Some(Latency::Within(seconds))));
+        let latencies = [0.0001, 0.0025, 0.25, 2.5, 60.0]
+            .map(|seconds| latency(Some(Latency::Within(seconds))));
         assert_eq!(latencies, ["100 us", "2.5 ms", "250 ms", "2.5 s", "60 s"]);
         assert_eq!(latency(Some(Latency::Beyond(60.0))), ">60 s");
     }
