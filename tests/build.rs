@@ -1,13 +1,15 @@
-//! Tells the tests whether they run as root (`cfg(root)`), so that those which need it are reported as ignored, not as
-//! passed, where it is missing. With `COLIBRI_TEST_REQUIRE_ROOT=1` none is ignored: they fail. With 0 they are ignored
-//! whoever builds: somebody else runs what is built here (`.ci/as-user`). The same for sshd, PostgreSQL and libfaketime.
+//! Tells the tests whether they run as root (`cfg(root)`), so that those which need it are reported
+//! as ignored, not as passed, where it is missing. With `COLIBRI_TEST_REQUIRE_ROOT=1` none is
+//! ignored: they fail. With 0 they are ignored whoever builds: somebody else runs what is built
+//! here (`.ci/as-user`). The same for sshd, PostgreSQL and libfaketime.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo::rustc-check-cfg=cfg(root)");
-    // Debian's openssh-server, and Debian's place for PostgreSQL's versions and FreeBSD's for the one.
+    // Debian's openssh-server, and Debian's place for PostgreSQL's versions and FreeBSD's for the
+    // one.
     installed("sshd", &["/usr/sbin/sshd"]);
     installed(
         "postgres",
@@ -39,8 +41,8 @@ fn main() {
     }
 }
 
-/// Sets this name where one of the places of a program is there. Cargo would build anew each time for one that is not: who
-/// installs the program later changes this file's time.
+/// Sets this name where one of the places of a program is there. Cargo would build anew each time
+/// for one that is not: who installs the program later changes this file's time.
 fn installed(name: &str, places: &[&str]) {
     println!("cargo::rustc-check-cfg=cfg({name})");
     for place in places.iter().filter(|place| Path::new(place).exists()) {

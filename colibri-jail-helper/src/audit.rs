@@ -1,4 +1,5 @@
-//! Audit lines: one line an event, `key=value` pairs, nothing in a value that could forge a line or a key.
+//! Audit lines: one line an event, `key=value` pairs, nothing in a value that could forge a line or
+//! a key.
 
 use colibri_text::ascii_bytes;
 
@@ -47,8 +48,8 @@ impl AuditLine {
         Self(format!("event={}", event.word()))
     }
 
-    /// Appends `key=value`. The value is escaped and cut; a value that would not fit the line is left out, since a
-    /// key without its value misleads.
+    /// Appends `key=value`. The value is escaped and cut; a value that would not fit the line is
+    /// left out, since a key without its value misleads.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: &str) -> Self {
         let value = quoted(value);
@@ -82,8 +83,8 @@ impl AuditLine {
     }
 }
 
-/// A value that stands for itself if it is a plain word, else in double quotes with everything escaped that is not
-/// printable ASCII.
+/// A value that stands for itself if it is a plain word, else in double quotes with everything
+/// escaped that is not printable ASCII.
 fn quoted(value: &str) -> String {
     let plain = !value.is_empty()
         && value.len() <= MAX_VALUE

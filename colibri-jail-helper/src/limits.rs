@@ -1,5 +1,5 @@
-//! The limits of an instance: for each resource the lesser of what entry and policy say, and a default where the policy
-//! says nothing.
+//! The limits of an instance: for each resource the lesser of what entry and policy say, and a
+//! default where the policy says nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,20 +10,22 @@ use colibri_registry::{ProcessLimits, RctlResource};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedLimits {
     values: BTreeMap<RctlResource, u64>,
-    /// True if the entry itself names a limit that only the kernel's resource accounting can keep for an instance as a
-    /// whole: without it the start is refused.
+    /// True if the entry itself names a limit that only the kernel's resource accounting can keep
+    /// for an instance as a whole: without it the start is refused.
     pub needs_racct: bool,
 }
 
 impl PlannedLimits {
-    /// Takes the lesser of entry and policy. Where the policy says nothing, its default is the most that an entry gets.
+    /// Takes the lesser of entry and policy. Where the policy says nothing, its default is the most
+    /// that an entry gets.
     #[must_use]
     pub fn new(entry: &ProcessLimits, policy: &ProcessLimits) -> Self {
         let ceiling = |limit| policy.get(limit).or(default(limit));
         let mut values: BTreeMap<RctlResource, u64> = RctlResource::all()
             .filter_map(|limit| Some((limit, least(entry.get(limit), ceiling(limit))?)))
             .collect();
-        // What swap backs is part of the address space that `memory` grants; shared memory need not even be mapped.
+        // What swap backs is part of the address space that `memory` grants; shared memory need not
+        // even be mapped.
         let swap = least(
             values.get(&RctlResource::Swap).copied(),
             values.get(&RctlResource::Memory).copied(),
@@ -54,12 +56,13 @@ impl PlannedLimits {
     }
 }
 
-/// The most of a resource where the policy says nothing: an amount that ordinary servers and agents do not reach.
-/// What the kernel has a pool of its own for (buffers, terminals, queues, locks, processes, files) a host with 2 GiB
-/// of memory outlives. `memory` is address space, of which some runtimes reserve hundreds of gigabytes and use
-/// little, and `swap` is what they may really use: a host that has less memory and swap space than that sets its own
-/// in the policy. Processor time is shared anew at each moment, so nobody loses it for good, and a bound would only
-/// kill a server that has served for long.
+/// The most of a resource where the policy says nothing: an amount that ordinary servers and agents
+/// do not reach. What the kernel has a pool of its own for (buffers, terminals, queues, locks,
+/// processes, files) a host with 2 GiB of memory outlives. `memory` is address space, of which some
+/// runtimes reserve hundreds of gigabytes and use little, and `swap` is what they may really use: a
+/// host that has less memory and swap space than that sets its own in the policy. Processor time is
+/// shared anew at each moment, so nobody loses it for good, and a bound would only kill a server
+/// that has served for long.
 fn default(limit: RctlResource) -> Option<u64> {
     Some(match limit {
         RctlResource::CpuSeconds => return None,
@@ -110,7 +113,8 @@ mod tests {
         for limit in RctlResource::all() {
             let one = |most: u64| limits(&format!("{{\"{}\": {most}}}", limit.key()));
             let none = ProcessLimits::default();
-            // Beneath all defaults but that of terminals, and over all of them. `swap` follows `memory`.
+            // Beneath all defaults but that of terminals, and over all of them. `swap` follows
+            // `memory`.
             let (low, high) = (30, 900_000_000);
             let planned = |entry: &ProcessLimits, policy: &ProcessLimits| {
                 PlannedLimits::new(entry, policy).get(limit)

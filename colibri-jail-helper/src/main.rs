@@ -1,6 +1,6 @@
-//! The setuid-root helper: the only code of Colibri MCP that runs as root. Its whole input is a request (a server's
-//! name, an instance's id); everything else it reads from files that only root can write. `docs/jail-helper.md` says
-//! how it is laid out.
+//! The setuid-root helper: the only code of Colibri MCP that runs as root. Its whole input is a
+//! request (a server's name, an instance's id); everything else it reads from files that only root
+//! can write. `docs/jail-helper.md` says how it is laid out.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -59,8 +59,8 @@ fn main() {
     std::process::exit(code)
 }
 
-/// True if it may be asked, then a process of its own for it, away from the asker's terminal: nothing that holds a lock
-/// can be stopped by a key, or be ended with the asker's child.
+/// True if it may be asked, then a process of its own for it, away from the asker's terminal:
+/// nothing that holds a lock can be stopped by a key, or be ended with the asker's child.
 fn perform(
     asker: &mut RequestingUser,
     sudo_uid: Option<u32>,

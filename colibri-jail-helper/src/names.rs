@@ -1,9 +1,10 @@
-//! The names that cross the helper's boundary, as types: once one of these exists, its characters are known.
+//! The names that cross the helper's boundary, as types: once one of these exists, its characters
+//! are known.
 
 use std::fmt;
 
-/// A server's id: `[a-z][a-z0-9-]{0,31}`. It is the helper's whole input, so nothing of a path, a shell, a jail
-/// parameter or a terminal can be said with it.
+/// A server's id: `[a-z][a-z0-9-]{0,31}`. It is the helper's whole input, so nothing of a path, a
+/// shell, a jail parameter or a terminal can be said with it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServerId(String);
 
@@ -41,7 +42,8 @@ impl SessionId {
         &self.0
     }
 
-    /// `colibri-<session>`: what an ephemeral jail is called, and the login class of every process of the instance.
+    /// `colibri-<session>`: what an ephemeral jail is called, and the login class of every process
+    /// of the instance.
     pub fn mark(&self) -> String {
         format!("{MARK_PREFIX}{}", self.0)
     }
@@ -77,10 +79,11 @@ impl EntryDigest {
     }
 }
 
-/// The name of a persistent jail: `[A-Za-z][A-Za-z0-9_-]{0,62}`, parts joined by dots for a jail within a jail.
+/// The name of a persistent jail: `[A-Za-z][A-Za-z0-9_-]{0,62}`, parts joined by dots for a jail
+/// within a jail.
 ///
-/// libjail takes whatever strtoul(3) accepts (`-1`, `+3`, ` 3`, `0`) for a jail id, and the kernel forbids little
-/// more than all-numeric names, so the alphabet is ours.
+/// libjail takes whatever strtoul(3) accepts (`-1`, `+3`, ` 3`, `0`) for a jail id, and the kernel
+/// forbids little more than all-numeric names, so the alphabet is ours.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JailName(String);
 
@@ -102,8 +105,9 @@ impl fmt::Display for JailName {
     }
 }
 
-/// True if a path is absolute and says one thing only: no empty, `.` or `..` component, no trailing slash, no control
-/// character, not `/` itself, and short enough for a mount table (1,024 bytes with what is put before it).
+/// True if a path is absolute and says one thing only: no empty, `.` or `..` component, no trailing
+/// slash, no control character, not `/` itself, and short enough for a mount table (1,024 bytes
+/// with what is put before it).
 pub(crate) fn is_plain_path(path: &str) -> bool {
     path.len() <= 800
         && !path.chars().any(char::is_control)

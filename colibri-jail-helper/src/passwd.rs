@@ -1,7 +1,7 @@
 //! The host's user database, read for one purpose: the uid and gid of the policy's `caller`.
 //!
-//! passwd(5) is read as a file and not through getpwnam(3): nsswitch would load modules and talk to daemons inside a
-//! program that runs as root, and a service account is always local.
+//! passwd(5) is read as a file and not through getpwnam(3): nsswitch would load modules and talk to
+//! daemons inside a program that runs as root, and a service account is always local.
 
 /// The uid and primary gid of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,8 +12,8 @@ pub struct PasswdEntry {
     pub gid: u32,
 }
 
-/// Finds a user by name in the bytes of passwd(5). The first line that has the name decides, as it does for
-/// getpwnam(3); if its numbers cannot be read, there is no such user.
+/// Finds a user by name in the bytes of passwd(5). The first line that has the name decides, as it
+/// does for getpwnam(3); if its numbers cannot be read, there is no such user.
 pub fn account(passwd: &[u8], name: &str) -> Option<PasswdEntry> {
     let line = passwd
         .split(|b| *b == b'\n')

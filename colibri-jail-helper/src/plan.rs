@@ -1,5 +1,5 @@
-//! From an entry and the policy to a plan: every decision is taken here, on values alone, before anything of the system
-//! is looked at. What acts on a plan decides nothing more.
+//! From an entry and the policy to a plan: every decision is taken here, on values alone, before
+//! anything of the system is looked at. What acts on a plan decides nothing more.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -54,21 +54,23 @@ pub struct PlannedAgent {
 }
 
 impl PlannedAgent {
-    /// An instance's agent socket on the host: the directory of the sockets that the daemon listens on for it alone. It
-    /// follows from the session, so that nobody can ask for another one.
+    /// An instance's agent socket on the host: the directory of the sockets that the daemon listens
+    /// on for it alone. It follows from the session, so that nobody can ask for another one.
     #[must_use]
     pub fn door(session: &SessionId) -> PathBuf {
         Path::new(DOORS_DIR).join(session.as_str())
     }
 }
 
-/// The tree in which linux(4) looks for each file of a Linux program first (`compat.linux.emul_path`).
+/// The tree in which linux(4) looks for each file of a Linux program first
+/// (`compat.linux.emul_path`).
 pub const LINUX_TREE: &str = "/compat/linux";
 
 /// The path of the socket directory in every agent's jail.
 pub const DOOR: &str = "/var/run/colibri";
 
-/// The agent sockets of all instances, under the name that has no symlink in it (see [`crate::STATE_DIR`]).
+/// The agent sockets of all instances, under the name that has no symlink in it (see
+/// [`crate::STATE_DIR`]).
 const DOORS_DIR: &str = if cfg!(target_os = "linux") {
     "/run/colibri/doors"
 } else {
@@ -242,12 +244,13 @@ impl VariableValue {
     }
 }
 
-/// The search path of a server: the base system's and the packages' directories, as in FreeBSD's login.conf(5).
+/// The search path of a server: the base system's and the packages' directories, as in FreeBSD's
+/// login.conf(5).
 const PATH: &str = "/sbin:/bin:/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin";
 
 impl ConfinementPlan {
-    /// Makes the plan for `server`, or for the agent of this name. `caller` is the account of the policy's caller, which
-    /// neither may have.
+    /// Makes the plan for `server`, or for the agent of this name. `caller` is the account of the
+    /// policy's caller, which neither may have.
     ///
     /// # Errors
     /// The first rule that refuses. No path has been looked at.
@@ -354,7 +357,8 @@ impl ConfinementPlan {
         }
     }
 
-    /// True if the policy says `"bounded": false` of a mount: what leaves it on the host lets the jail out.
+    /// True if the policy says `"bounded": false` of a mount: what leaves it on the host lets the
+    /// jail out.
     pub fn is_unbounded(&self) -> bool {
         matches!(&self.place, ServerPlace::Ephemeral(jail) if jail.mounts.iter().any(|mount| !mount.bounded))
     }
@@ -452,8 +456,9 @@ fn user_name<'a>(server: &'a str, jail: &'a Jail) -> &'a str {
     jail.user.as_deref().unwrap_or(server)
 }
 
-/// A uid is the last wall between two servers or agents of one host (limits per uid, files in shared mounts), so no two
-/// entries have the same, whether the other one may run or not. No two users of a policy have one in common.
+/// A uid is the last wall between two servers or agents of one host (limits per uid, files in
+/// shared mounts), so no two entries have the same, whether the other one may run or not. No two
+/// users of a policy have one in common.
 fn shares_uid(server: &ServerId, user: &str, registry: &Registry) -> bool {
     let servers = registry
         .servers
@@ -830,7 +835,8 @@ mod tests {
         }
     }
 
-    /// The plan of an agent `coder` with these keys of its jail and of its entry, beside a server `docs`.
+    /// The plan of an agent `coder` with these keys of its jail and of its entry, beside a server
+    /// `docs`.
     fn coder_with(policy: &str, jail: &str, keys: &str) -> Result<ConfinementPlan, HelperRefusal> {
         let registry = format!(
             r#"{{"servers":{{"docs":{{"command":"/bin/s","jail":{{"path":"/r/docs"}}}}}},

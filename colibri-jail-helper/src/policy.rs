@@ -1,5 +1,5 @@
-//! `jail-policy.json`: what root allows. The registry says what a server would like; only what stands here as well is
-//! done.
+//! `jail-policy.json`: what root allows. The registry says what a server would like; only what
+//! stands here as well is done.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -65,7 +65,8 @@ pub struct User {
 /// The user ids of a server's instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Uids {
-    /// One that all instances share, and with it what the kernel counts for a uid, processes for one.
+    /// One that all instances share, and with it what the kernel counts for a uid, processes for
+    /// one.
     Shared(u32),
     /// From the first to the last of these, each instance has one of its own.
     Each(u32, u32),
@@ -99,7 +100,8 @@ impl Uids {
 pub struct Networks {
     /// The host's whole stack may be given ("host network").
     pub inherit: bool,
-    /// A stack of the jail's own with a loopback interface alone may be given: to agents with a model.
+    /// A stack of the jail's own with a loopback interface alone may be given: to agents with a
+    /// model.
     pub loopback: bool,
     /// These addresses may be given.
     pub addresses: Vec<IpAddr>,
@@ -116,7 +118,8 @@ pub struct AllowedMount {
     pub at: PathBuf,
     /// May be shown writable.
     pub write: bool,
-    /// Must be the root of a file system of its own; `false`: the policy takes the risk of a directory that is not.
+    /// Must be the root of a file system of its own; `false`: the policy takes the risk of a
+    /// directory that is not.
     pub bounded: bool,
 }
 
@@ -129,8 +132,8 @@ const MAX_ID: u64 = 0x7fff_ffff;
 /// The most user ids of one user.
 const MAX_UIDS: u32 = 1000;
 
-/// Directories that no mount may show, lie in, or hold: what the helper itself trusts, and what holds the daemon's
-/// socket and state.
+/// Directories that no mount may show, lie in, or hold: what the helper itself trusts, and what
+/// holds the daemon's socket and state.
 const NEVER_SHOWN: &[&str] = &[
     crate::CONFIG_DIR,
     "/var/run",
@@ -147,8 +150,8 @@ const NEVER_SHOWN: &[&str] = &[
 impl Policy {
     /// Reads a policy; `file` is the name that errors give.
     ///
-    /// Lists that are left out are empty, which allows nothing; numbers that are left out have the defaults of the
-    /// manual page. `caller`, `servers` and `users` must be there.
+    /// Lists that are left out are empty, which allows nothing; numbers that are left out have the
+    /// defaults of the manual page. `caller`, `servers` and `users` must be there.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
@@ -257,7 +260,8 @@ fn server_pattern(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     Ok(text.to_owned())
 }
 
-/// A path as everything below the helper can carry it: into a mount table, a record and a jail parameter.
+/// A path as everything below the helper can carry it: into a mount table, a record and a jail
+/// parameter.
 fn plain_path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     let path = registry::jail_path(cursor)?;
     if !path.to_str().is_some_and(names::is_plain_path) {
@@ -348,7 +352,8 @@ fn networks(cursor: &ValueCursor<'_>) -> Result<Networks, DocumentError> {
     let mut networks = Networks::default();
     for item in cursor.array()? {
         match item.text()? {
-            // Always allowed; it may stand in the list so that a list can say that there is nothing else.
+            // Always allowed; it may stand in the list so that a list can say that there is nothing
+            // else.
             "disable" => {}
             "inherit" => networks.inherit = true,
             "loopback" => networks.loopback = true,

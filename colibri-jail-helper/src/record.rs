@@ -1,8 +1,8 @@
-//! The record of one instance: what was made, in the order it was made, one line a fact, so that it can be undone by
-//! whoever comes after a helper that was killed.
+//! The record of one instance: what was made, in the order it was made, one line a fact, so that it
+//! can be undone by whoever comes after a helper that was killed.
 //!
-//! The file is appended to, never rewritten: a fact is on disk before the next step, and a torn last line is a step
-//! that did not happen.
+//! The file is appended to, never rewritten: a fact is on disk before the next step, and a torn
+//! last line is a step that did not happen.
 
 use crate::names::{JailName, ServerId};
 
@@ -21,7 +21,8 @@ pub enum RecordFact {
     Ephemeral,
     /// The instance entered this jail, which is not ours to remove.
     Persistent(JailName),
-    /// The instance is an agent's in this persistent jail, in which there is room for one agent socket.
+    /// The instance is an agent's in this persistent jail, in which there is room for one agent
+    /// socket.
     Door(JailName),
     /// The jail's id.
     Jid(i32),
@@ -81,8 +82,8 @@ impl RecordFact {
         }
     }
 
-    /// The facts of a record's bytes. Lines that are cut or say nothing known are left out: sweep has to work with
-    /// whatever a killed helper left.
+    /// The facts of a record's bytes. Lines that are cut or say nothing known are left out: sweep
+    /// has to work with whatever a killed helper left.
     pub fn read_all(bytes: &[u8]) -> Vec<Self> {
         let text = String::from_utf8_lossy(bytes);
         text.split_inclusive('\n')

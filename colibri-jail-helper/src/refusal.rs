@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The helper's own exit codes (sysexits(3)). They count only where `helper: started` was not printed; after that
-/// line the exit code is the server's.
+/// The helper's own exit codes (sysexits(3)). They count only where `helper: started` was not
+/// printed; after that line the exit code is the server's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HelperExit {
     /// 64: the command line is not one of the helper's.
@@ -16,7 +16,8 @@ pub enum HelperExit {
     TryLater = 75,
     /// 77: the policy, or the helper's own rules, do not allow it.
     Policy = 77,
-    /// 78: the policy, the registry, a secret or a directory is not as it must be, or asks for what this system does not have.
+    /// 78: the policy, the registry, a secret or a directory is not as it must be, or asks for what
+    /// this system does not have.
     File = 78,
 }
 
@@ -56,8 +57,9 @@ impl HelperRefusal {
         Self::new(HelperExit::System, rule, format!("{tried}: {error}"))
     }
 
-    /// The line for the one who asked. What policy refuses is told to the caller by its rule alone: the policy file
-    /// is root's, and a compromised daemon shall not read it by asking. Root gets the detail.
+    /// The line for the one who asked. What policy refuses is told to the caller by its rule alone:
+    /// the policy file is root's, and a compromised daemon shall not read it by asking. Root gets
+    /// the detail.
     pub fn line(&self, to_root: bool) -> String {
         if self.exit == HelperExit::Policy && !to_root {
             format!("refused by rule '{}'", self.rule)

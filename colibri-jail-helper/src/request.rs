@@ -43,8 +43,8 @@ pub const USAGE: &str = "run --session ID --digest SHA256 SERVER | stop --sessio
                          --version";
 
 impl HelperRequest {
-    /// Reads the arguments after the program's name. There are no abbreviations, no `--name=value`, no `--`, and
-    /// nothing may be said twice: a line has one reading or none.
+    /// Reads the arguments after the program's name. There are no abbreviations, no `--name=value`,
+    /// no `--`, and nothing may be said twice: a line has one reading or none.
     ///
     /// # Errors
     /// [`HelperExit::Usage`], naming the position of the argument and never its value.

@@ -1,4 +1,5 @@
-//! The built program as it stands in `target`, not installed: what it answers before anything of a system is touched.
+//! The built program as it stands in `target`, not installed: what it answers before anything of a
+//! system is touched.
 
 use std::process::{Command, Output};
 

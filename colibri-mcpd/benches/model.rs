@@ -1,5 +1,5 @@
-//! The model relay beside the same model asked directly: time to the first byte of a stream, and throughput of a long one.
-//! Ratios of one run: `cargo bench -p colibri-mcpd --bench model`.
+//! The model relay beside the same model asked directly: time to the first byte of a stream, and
+//! throughput of a long one. Ratios of one run: `cargo bench -p colibri-mcpd --bench model`.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,8 @@ const LONG: usize = 2000;
 const EVENT: &str = "data: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"It was \"}}\n\n";
 const END: &[u8] = b"0\r\n\r\n";
 
-/// Answers requests on a connection with a stream: of one event, or of many where the request asks for `long`.
+/// Answers requests on a connection with a stream: of one event, or of many where the request asks
+/// for `long`.
 fn model(mut stream: TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut held, mut part) = (Vec::new(), vec![0; 65536]);

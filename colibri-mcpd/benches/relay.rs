@@ -1,11 +1,12 @@
 //! What the daemon costs: one table of ratios, all measured in one run on one machine.
 //!
-//! `cargo bench -p colibri-mcpd --bench relay`, after `cargo build --release --workspace --bins`, compares the same calls
-//! over: a server's own pipes (direct), a relay that does nothing but copy bytes, the daemon's socket, daemon and bridge,
-//! and the daemon without its trail. Goals are those of the design; where one is missed, the table says so. Absolute
-//! figures depend on the machine and on what else it does; the ratios are what counts
-//! (`http` as an argument measures only many connections by lines and by HTTP, `url` only a server behind a URL, `door`
-//! only an agent socket). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
+//! `cargo bench -p colibri-mcpd --bench relay`, after `cargo build --release --workspace --bins`,
+//! compares the same calls over: a server's own pipes (direct), a relay that does nothing but copy
+//! bytes, the daemon's socket, daemon and bridge, and the daemon without its trail. Goals are those
+//! of the design; where one is missed, the table says so. Absolute figures depend on the machine
+//! and on what else it does; the ratios are what counts (`http` as an argument measures only many
+//! connections by lines and by HTTP, `url` only a server behind a URL, `door` only an agent
+//! socket). Users who do their worst are `cargo bench -p colibri-tests --bench neighbours`.
 
 #[path = "support/crowd.rs"]
 mod crowd;
@@ -177,7 +178,8 @@ impl Way {
         for _ in 0..in_flight {
             self.request(&mut batch, &text);
         }
-        // Requests are written by a thread of their own: with large ones both directions must flow at once.
+        // Requests are written by a thread of their own: with large ones both directions must flow
+        // at once.
         let (mut to, start) = (
             std::mem::replace(&mut self.to, Box::new(io::sink())),
             Instant::now(),

@@ -1,8 +1,9 @@
 //! What finding a tool costs, and calling one through `colibri_call_tool` instead of by its name:
 //! `cargo bench -p colibri-mcpd --bench search`.
 //!
-//! A daemon, its trail on, with one server of a thousand tools; one client with one call in flight, so that each time is
-//! a whole one: from the bytes of the request to those of the answer. Both ways of calling take turns in one run.
+//! A daemon, its trail on, with one server of a thousand tools; one client with one call in flight,
+//! so that each time is a whole one: from the bytes of the request to those of the answer. Both
+//! ways of calling take turns in one run.
 
 #![allow(
     clippy::unwrap_used,

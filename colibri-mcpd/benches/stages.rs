@@ -1,8 +1,9 @@
 //! What each stage costs a call: `cargo bench -p colibri-mcpd --bench stages`.
 //!
-//! The stages' own functions are called one after the other over batches of calls to one server, on one thread, and the
-//! time of each is added up, so that nothing but the stage itself is in it: no socket, no pipe, no waiting. The trail
-//! is in `TMPDIR`, written as without `--trail-sync`. The shares are what counts; times depend on the machine.
+//! The stages' own functions are called one after the other over batches of calls to one server, on
+//! one thread, and the time of each is added up, so that nothing but the stage itself is in it: no
+//! socket, no pipe, no waiting. The trail is in `TMPDIR`, written as without `--trail-sync`. The
+//! shares are what counts; times depend on the machine.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -291,8 +292,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             })
             .collect();
 
-        // What is recorded and shaped, and what is dispatched, are calls of their own: a call that a server has is its
-        // session's, and ends there.
+        // What is recorded and shaped, and what is dispatched, are calls of their own: a call that
+        // a server has is its session's, and ends there.
         let start = Instant::now();
         let mut entered: Vec<Box<Call>> = requests
             .iter()
@@ -311,7 +312,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         record::entered(&chain.recorder, &mut entered)?;
         times[2] += start.elapsed();
 
-        // The rule alone: validating and shaping have parts of it, too. A mode acts, and its budget is never spent.
+        // The rule alone: validating and shaping have parts of it, too. A mode acts, and its budget
+        // is never spent.
         let rights = chain.rules.rights(&client);
         let start = Instant::now();
         for call in &mut entered {

@@ -21,11 +21,13 @@ const END_IDLE_S: u64 = 600;
 /// The most bytes of a model's name.
 const MAX_MODEL: usize = 200;
 
-/// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the registry.
+/// Serves MCP on a Unix socket: Colibri's own tools and those of the external servers in the
+/// registry.
 #[derive(Debug, Parser)]
 #[command(name = "colibri-mcpd", version, max_term_width = 100)]
 pub struct DaemonFlags {
-    /// Serve the user who starts it, from the user's own files: of the registry, and of gates, what the user agreed to
+    /// Serve the user who starts it, from the user's own files: of the registry, and of gates, what
+    /// the user agreed to
     #[arg(long, conflicts_with_all = ["write", "external_call", "socket_group", "syslog"])]
     private: bool,
     /// End after this many seconds without a client; with --private 600 if nothing is said
@@ -34,7 +36,8 @@ pub struct DaemonFlags {
     /// Listen on this Unix socket [env: COLIBRI_MCP_SOCKET, then COLIBRI_DAEMON_SOCKET]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Warn unless the socket has this group, whose members are to open it [env: COLIBRI_MCP_SOCKET_GROUP]
+    /// Warn unless the socket has this group, whose members are to open it [env:
+    /// COLIBRI_MCP_SOCKET_GROUP]
     #[arg(
         long,
         value_name = "NAME",
@@ -51,8 +54,9 @@ pub struct DaemonFlags {
     /// Keep the store and the trail in this directory
     #[arg(long, value_name = "PATH", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// Keep tasks and schedules in this PostgreSQL, which many hosts share: postgres://ROLE@HOST:PORT/DATABASE, of which ROLE
-    /// and PORT may be left out, with passfile=, sslrootcert=, sslcert=, sslkey=
+    /// Keep tasks and schedules in this PostgreSQL, which many hosts share:
+    /// postgres://ROLE@HOST:PORT/DATABASE, of which ROLE and PORT may be left out, with passfile=,
+    /// sslrootcert=, sslcert=, sslkey=
     #[arg(
         long,
         value_name = "URL",
@@ -63,7 +67,8 @@ pub struct DaemonFlags {
     /// Be this host on that board; without it the first part of the host's name
     #[arg(long, value_name = "NAME", env = "COLIBRI_HOST", value_parser = board_host)]
     host: Option<String>,
-    /// Read from this file, which must be there, which other hosts of that board count, and for whom
+    /// Read from this file, which must be there, which other hosts of that board count, and for
+    /// whom
     #[arg(
         long,
         value_name = "PATH",
@@ -86,20 +91,24 @@ pub struct DaemonFlags {
     /// Open the write gate: tasks and cost mode may be changed [env: COLIBRI_MCP_WRITE=1]
     #[arg(long)]
     write: bool,
-    /// Open the external-call gate: tools of external servers may be called [env: COLIBRI_MCP_EXTERNAL_CALL=1]
+    /// Open the external-call gate: tools of external servers may be called [env:
+    /// COLIBRI_MCP_EXTERNAL_CALL=1]
     #[arg(long)]
     external_call: bool,
-    /// The cost mode of users for whom none is set: fast, smart or max; without it, agents alone, to smart
+    /// The cost mode of users for whom none is set: fast, smart or max; without it, agents alone,
+    /// to smart
     #[arg(long, value_name = "MODE", env = "COLIBRI_COST_MODE")]
     cost_mode: Option<CostMode>,
-    /// Have servers that were never seen started with the daemon, so that no list waits for them; --private does, too
+    /// Have servers that were never seen started with the daemon, so that no list waits for them;
+    /// --private does, too
     #[arg(long)]
     learn: bool,
-    /// Start agents whose entries have "autospawn" when a task fits them [env: COLIBRI_AUTOSPAWN=YES]
+    /// Start agents whose entries have "autospawn" when a task fits them [env:
+    /// COLIBRI_AUTOSPAWN=YES]
     #[arg(long)]
     autospawn: bool,
-    /// Have a model write a sentence about each tool, for searches: definitions are sent to its provider through the
-    /// server model-api [env: COLIBRI_SUMMARIES=1]
+    /// Have a model write a sentence about each tool, for searches: definitions are sent to its
+    /// provider through the server model-api [env: COLIBRI_SUMMARIES=1]
     #[arg(long)]
     summaries: bool,
     /// The model of the server model-api that writes them
@@ -109,15 +118,16 @@ pub struct DaemonFlags {
     /// Post what happens to this URL, signed with the key daemon-secrets/webhook
     #[arg(long, value_name = "URL", env = "COLIBRI_WEBHOOK_URL", hide_env_values = true, value_parser = webhook_url)]
     webhook: Option<Uri>,
-    /// Let that URL lead to these addresses beside public ones: loopback, private, link-local, an address or a network;
-    /// may be given more than once
+    /// Let that URL lead to these addresses beside public ones: loopback, private, link-local, an
+    /// address or a network; may be given more than once
     #[arg(long, value_name = "ADDRESSES", env = "COLIBRI_WEBHOOK_ALLOW", value_delimiter = ',', requires = "webhook",
           value_parser = addresses)]
     webhook_allow: Vec<AllowedTarget>,
     /// Refuse to start servers outside a jail [env: COLIBRI_MCP_REQUIRE_JAIL=1]
     #[arg(long)]
     require_jail: bool,
-    /// Trust no definition of a tool until an operator has accepted it [env: COLIBRI_MCP_PIN_STRICT=1]
+    /// Trust no definition of a tool until an operator has accepted it [env:
+    /// COLIBRI_MCP_PIN_STRICT=1]
     #[arg(long)]
     pin_strict: bool,
     /// Read from this file, which is never written, pins that come with an image
@@ -187,7 +197,8 @@ fn own_host() -> anyhow::Result<String> {
     board_host(first).with_context(|| format!("the host's name is {name:?}: say --host"))
 }
 
-/// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may be.
+/// A refusal of the command line that repeats nothing of the webhook's URL, in which a token may
+/// be.
 pub(crate) fn without_url(mut refusal: clap::Error) -> clap::Error {
     let is_url = matches!(refusal.get(ContextKind::InvalidArg),
         Some(ContextValue::String(argument)) if argument.starts_with("--webhook "));
@@ -231,7 +242,8 @@ fn model_name(text: &str) -> anyhow::Result<String> {
 /// The settings that the daemon runs with.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
-    /// It is one user's own: the entries that the user agreed to are in this file, and no others are served.
+    /// It is one user's own: the entries that the user agreed to are in this file, and no others
+    /// are served.
     pub consent: Option<PathBuf>,
     /// It ends after this time without a client.
     pub end_idle: Option<Duration>,

@@ -52,7 +52,8 @@ pub(crate) fn start(level: Level, to: &To<'_>) -> io::Result<()> {
     set.map_err(io::Error::other)
 }
 
-/// A file of at most [`MAX_FILE`] bytes. What would be too much begins it anew, and what was in it is kept once.
+/// A file of at most [`MAX_FILE`] bytes. What would be too much begins it anew, and what was in it
+/// is kept once.
 struct BoundedLogFile {
     path: PathBuf,
     file: File,

@@ -58,7 +58,8 @@ const EXIT_UNAVAILABLE: u8 = 69;
 /// The longest wait for an earlier daemon of the same person to end.
 const PREDECESSOR: Duration = Duration::from_secs(15);
 
-/// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the exit status.
+/// The whole of `colibri-mcpd`: reads its command line, serves until told to end, and returns the
+/// exit status.
 pub fn run_cli(arguments: Vec<OsString>) -> ExitCode {
     if arguments
         .get(1)
@@ -124,8 +125,8 @@ fn serve(config: DaemonConfig) -> Result<(), RunFailure> {
     harden::keep_little_of_what_is_freed();
     harden::restrict_umask();
     if config.consent.is_some() {
-        // It outlives who started it: a terminal that is closed does not end it. A process that leads a session is
-        // alone.
+        // It outlives who started it: a terminal that is closed does not end it. A process that
+        // leads a session is alone.
         let _ = nix::unistd::setsid();
     }
     let to = match &config.log_file {
@@ -490,8 +491,8 @@ async fn write_costs(daemon: &Arc<Daemon>) -> anyhow::Result<()> {
     Ok(written??)
 }
 
-/// Takes the trail's lock. A private daemon waits for the one before it, which may be ending its servers: the command
-/// that starts it lets only one come up at a time.
+/// Takes the trail's lock. A private daemon waits for the one before it, which may be ending its
+/// servers: the command that starts it lets only one come up at a time.
 fn take_lock(config: &DaemonConfig) -> Result<trail::TrailLock, TrailError> {
     let taken = trail::TrailLock::take(&config.state_dir);
     if config.consent.is_none() || !matches!(taken, Err(TrailError::Locked(_))) {
@@ -508,8 +509,8 @@ fn take_lock(config: &DaemonConfig) -> Result<trail::TrailLock, TrailError> {
     }
 }
 
-/// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper that cannot be used
-/// stops no other server: its own ones fail with the reason.
+/// Sees to it that the helper is ours, and has it tear down what an earlier daemon left. A helper
+/// that cannot be used stops no other server: its own ones fail with the reason.
 async fn prepare_helper(spawner: &SystemSpawner, mode: PrivMode) {
     if let Err(error) = check_contract(mode).await {
         return warn!("jailed servers cannot be started: {error}");

@@ -1,11 +1,13 @@
-//! Real processes below a real supervisor: what is started, with what, and that nothing is left of it.
+//! Real processes below a real supervisor: what is started, with what, and that nothing is left of
+//! it.
 //!
-//! The test binary is also the supervisor, the servers and the stand-in daemon, so it has its own `main` and runs its
-//! tests one after the other. Arguments without a dash select tests whose name contains one of them; with `--exact`,
-//! those that have it. `--list` prints the names, as cargo-nextest asks for them.
+//! The test binary is also the supervisor, the servers and the stand-in daemon, so it has its own
+//! `main` and runs its tests one after the other. Arguments without a dash select tests whose name
+//! contains one of them; with `--exact`, those that have it. `--list` prints the names, as
+//! cargo-nextest asks for them.
 
-// clippy.toml allows unwrap in tests, but does not know that this file is one. The servers leave processes to nobody on
-// purpose: collecting them is what is tested.
+// clippy.toml allows unwrap in tests, but does not know that this file is one. The servers leave
+// processes to nobody on purpose: collecting them is what is tested.
 #![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
 use colibri_api::PrivMode;
@@ -106,7 +108,8 @@ fn say(text: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// Blocks TERM, which is then never delivered: no handler, and so no `unsafe`, is needed to ignore it.
+/// Blocks TERM, which is then never delivered: no handler, and so no `unsafe`, is needed to ignore
+/// it.
 fn ignore_term() {
     SigSet::from(Signal::SIGTERM).thread_block().unwrap();
 }
@@ -392,7 +395,8 @@ fn term_reaches_a_server_that_ignores_the_end_of_input() {
 
 fn the_rest_of_the_tree_ends_with_the_server() {
     run(async {
-        // The grace would last longer than the test: nobody gets it once the server itself has ended.
+        // The grace would last longer than the test: nobody gets it once the server itself has
+        // ended.
         let settings = LaunchSettings {
             grace: GENEROUS * 10,
             ..settings()
@@ -441,7 +445,8 @@ fn nothing_outlives_a_killed_daemon() {
 }
 
 fn a_keeper_that_nobody_listens_to_keeps_on() {
-    // As when the daemon is killed while the server is being started: writing fails, and must not stop the supervisor.
+    // As when the daemon is killed while the server is being started: writing fails, and must not
+    // stop the supervisor.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut supervisor = Command::new(myself())

@@ -1,5 +1,5 @@
-//! What a server behind a URL answers, whatever it is: each request of a session comes to an answer in one line or to one
-//! fault, never to both, and what is relayed is one message a line.
+//! What a server behind a URL answers, whatever it is: each request of a session comes to an answer
+//! in one line or to one fault, never to both, and what is relayed is one message a line.
 
 use std::sync::Arc;
 use std::time::Duration;

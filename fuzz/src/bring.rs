@@ -1,10 +1,12 @@
-//! What `colibri-mcp add` and `import` read of others: editors' files, `mcp-bridge.toml`, `server.json`, bundles and
-//! command lines. Whatever stands in them, each server is a proposal or a reason, under an id that a server may have; what
-//! a runner would fetch is never a command; no value of an environment or of headers is in what is told; and no file of a
-//! bundle leads out of it.
+//! What `colibri-mcp add` and `import` read of others: editors' files, `mcp-bridge.toml`,
+//! `server.json`, bundles and command lines. Whatever stands in them, each server is a proposal or
+//! a reason, under an id that a server may have; what a runner would fetch is never a command; no
+//! value of an environment or of headers is in what is told; and no file of a bundle leads out of
+//! it.
 //!
-//! Input: a source, by its place among all (1 byte), and its file. Beyond them: a file that is to be known by its looks,
-//! 0x7F a manifest, from 0x80 on a command line. What begins with `PK` is a bundle.
+//! Input: a source, by its place among all (1 byte), and its file. Beyond them: a file that is to
+//! be known by its looks, 0x7F a manifest, from 0x80 on a command line. What begins with `PK` is a
+//! bundle.
 
 use std::io::{Cursor, Write as _};
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Settings of editors, changed in place: what is set can be read, all else means and says what it did, and what is taken
-//! out again leaves no trace.
+//! Settings of editors, changed in place: what is set can be read, all else means and says what it
+//! did, and what is taken out again leaves no trace.
 //!
 //! Input: what the file is written in and whose keys (1 byte), the file.
 
@@ -98,7 +98,8 @@ pub fn run(data: &[u8]) {
         let has_one_end = both == 0 || both == feeds;
         assert!(!has_one_end || back == again, "{back:?} became {again:?}");
         assert!(is_kept(&back, text), "{text:?} became {back:?}");
-        // What is written as editors write it comes back as it was, but for an object that was there and empty.
+        // What is written as editors write it comes back as it was, but for an object that was
+        // there and empty.
         let is_laid_out = text.lines().all(|line| {
             let opens = !line.contains('{') || line.ends_with('{');
             let closes = !line.contains('}') || matches!(line.trim_start(), "}" | "},");

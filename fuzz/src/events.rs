@@ -1,5 +1,5 @@
-//! Server-sent events: it does not matter in which pieces a stream comes, no event is over the limit, and a reference reader
-//! that splits the whole text by lines finds the same data.
+//! Server-sent events: it does not matter in which pieces a stream comes, no event is over the
+//! limit, and a reference reader that splits the whole text by lines finds the same data.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! The frame reader, fed in pieces of any size, against a splitter that has the whole stream at once.
+//! The frame reader, fed in pieces of any size, against a splitter that has the whole stream at
+//! once.
 //!
 //! Input: the limit (2 bytes), a seed for the pieces (2 bytes), the stream.
 

@@ -1,6 +1,6 @@
-//! What the HTTP front makes of a request, head and body, without a socket: whatever comes, it is refused or there is one
-//! reading of it; where its body ends does not depend on the pieces it came in; and what head and body say twice is the
-//! same.
+//! What the HTTP front makes of a request, head and body, without a socket: whatever comes, it is
+//! refused or there is one reading of it; where its body ends does not depend on the pieces it came
+//! in; and what head and body say twice is the same.
 
 use colibri_mcpd::inbound::http::head::{self, BodyLength};
 use colibri_protocol::compare_request;

@@ -6,7 +6,8 @@ use colibri_wire::{Envelope, Json, RequestId};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Whether a walked value and serde_json's are the same. With repeated keys serde_json keeps the last.
+/// Whether a walked value and serde_json's are the same. With repeated keys serde_json keeps the
+/// last.
 fn same(frame: &[u8], json: Json<'_>, value: &Value) {
     assert_eq!(&frame[json.span()], json.text().as_bytes());
     match value {
@@ -91,7 +92,8 @@ pub fn run(data: &[u8]) {
         Json::part(data, json.span()).map(|part| part.text()),
         Some(json.text())
     );
-    // Depth, numbers beyond any range and lone surrogates are valid, but more than serde_json's values can hold.
+    // Depth, numbers beyond any range and lone surrogates are valid, but more than serde_json's
+    // values can hold.
     if let Ok(value) = serde_json::from_slice::<Value>(data) {
         same(data, json, &value);
         if let Ok(envelope) = &envelope {

@@ -1,6 +1,6 @@
-//! What the fuzzer calls, a module a target: whatever bytes come, what each says of them holds. The programs that the
-//! fuzzer makes of them stand in `fuzz_targets`; `tests/tests/sources/seeds` calls the same on the seeds in every run
-//! of the tests.
+//! What the fuzzer calls, a module a target: whatever bytes come, what each says of them holds. The
+//! programs that the fuzzer makes of them stand in `fuzz_targets`; `tests/tests/sources/seeds`
+//! calls the same on the seeds in every run of the tests.
 
 pub mod answer;
 pub mod bring;

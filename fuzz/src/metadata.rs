@@ -1,10 +1,12 @@
-//! What servers and authorization servers say of logins, whatever it is: challenges, metadata, registrations, tokens,
-//! errors, and the address that a person pastes. A login begins and ends only as all of it together allows; nothing goes
-//! over a connection that others can read; no secret is in what is told; of a login that is ended nothing is kept.
+//! What servers and authorization servers say of logins, whatever it is: challenges, metadata,
+//! registrations, tokens, errors, and the address that a person pastes. A login begins and ends
+//! only as all of it together allows; nothing goes over a connection that others can read; no
+//! secret is in what is told; of a login that is ended nothing is kept.
 //!
-//! Input: options (1 byte), then pieces between bytes that no text has, 0xFF: the challenge, the metadata of the resource
-//! and of the authorization server, the answers to the registration and to the first request for a token, the address,
-//! the answer to further requests for tokens. An answer may begin with its status: `404 `.
+//! Input: options (1 byte), then pieces between bytes that no text has, 0xFF: the challenge, the
+//! metadata of the resource and of the authorization server, the answers to the registration and to
+//! the first request for a token, the address, the answer to further requests for tokens. An answer
+//! may begin with its status: `404 `.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -327,7 +329,8 @@ async fn log_in(world: &World, account: &Arc<OauthAccount>, logins: &Logins) -> 
     vec![format!("{started:?}"), told]
 }
 
-/// Ends a login: nothing of it is kept, and its tokens go to nobody but whom its issuer named for that.
+/// Ends a login: nothing of it is kept, and its tokens go to nobody but whom its issuer named for
+/// that.
 async fn log_out(world: &World, account: &OauthAccount, state: &Path) {
     let before = world.asked.lock().expect("a lock").len();
     let is_over = account.log_out().await.expect("a directory of its own");

@@ -1,5 +1,6 @@
-//! What the model relay makes of bytes: a body that passes is the same after what is put into it, and says nothing more to be
-//! put in; what an answer cost does not depend on the pieces that it came in.
+//! What the model relay makes of bytes: a body that passes is the same after what is put into it,
+//! and says nothing more to be put in; what an answer cost does not depend on the pieces that it
+//! came in.
 
 use colibri_mcpd::model::{BodyFacts, Meter, ModelRequestKind, read_body};
 use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};

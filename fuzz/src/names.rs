@@ -1,8 +1,10 @@
-//! The table of names: whatever servers call what they have, a name that clients see stands for one thing of one server,
-//! nothing is missing without a word, and the order of servers does not matter. Then the pages of the list made of it.
+//! The table of names: whatever servers call what they have, a name that clients see stands for one
+//! thing of one server, nothing is missing without a word, and the order of servers does not
+//! matter. Then the pages of the list made of it.
 //!
-//! Input: pieces between bytes that no text has, 0xFF. One that begins with 0 or 1 is a server's id, without and with a
-//! prefix; others are names of the server before them. The first piece is a cursor.
+//! Input: pieces between bytes that no text has, 0xFF. One that begins with 0 or 1 is a server's
+//! id, without and with a prefix; others are names of the server before them. The first piece is a
+//! cursor.
 
 use std::collections::{BTreeMap, BTreeSet};
 

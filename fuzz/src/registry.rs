@@ -1,5 +1,5 @@
-//! The files that the helper reads as root, and the requests made of it: whatever stands in them, it ends in a value or
-//! an error, and it takes nothing that is not JSON.
+//! The files that the helper reads as root, and the requests made of it: whatever stands in them,
+//! it ends in a value or an error, and it takes nothing that is not JSON.
 
 use colibri_jail_helper::policy::Policy;
 use colibri_json::Document;

@@ -1,4 +1,5 @@
-//! Multi-round trips and tasks: what a server asks for, the state that a client brings back, and what a retry becomes.
+//! Multi-round trips and tasks: what a server asks for, the state that a client brings back, and
+//! what a retry becomes.
 //!
 //! Input: what to read (a byte), the bytes.
 

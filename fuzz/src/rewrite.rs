@@ -1,4 +1,5 @@
-//! What is changed in a message on its way: the result is JSON again, and what no rule names is as it was.
+//! What is changed in a message on its way: the result is JSON again, and what no rule names is as
+//! it was.
 //!
 //! Input: client's version, server's version, what to rewrite, options (a byte each), the JSON.
 

@@ -1,4 +1,5 @@
-//! Finding the id of a message that cannot be read: never the wrong one, whatever pieces the message comes in.
+//! Finding the id of a message that cannot be read: never the wrong one, whatever pieces the
+//! message comes in.
 //!
 //! Input: where to cut (2 bytes), the message.
 

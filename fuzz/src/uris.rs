@@ -1,5 +1,5 @@
-//! What clients send as URIs and cursors, and what servers call their resources: each leads back to one server and one
-//! URI, or is nobody's.
+//! What clients send as URIs and cursors, and what servers call their resources: each leads back to
+//! one server and one URI, or is nobody's.
 //!
 //! Input: the length of a server's id, the id, any text.
 

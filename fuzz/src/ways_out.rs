@@ -1,5 +1,6 @@
-//! A table of the things that the published interfaces of models can make a provider fetch, run, store or bill. The
-//! relay refuses each of them in every place of a request, however it is spelt, unless the agent's entry allows it.
+//! A table of the things that the published interfaces of models can make a provider fetch, run,
+//! store or bill. The relay refuses each of them in every place of a request, however it is spelt,
+//! unless the agent's entry allows it.
 
 #[path = "ways_out/tables.rs"]
 mod tables;
@@ -196,7 +197,8 @@ fn spellings(name: &str) -> Vec<String> {
 /// A pointer to a value, and the way to it.
 type Place = (String, Vec<Step>);
 
-/// A pointer to each value that the provider reads, with the way to it, in order; of what is the agent's own, nothing.
+/// A pointer to each value that the provider reads, with the way to it, in order; of what is the
+/// agent's own, nothing.
 fn places(interface: &Interface, value: &Value) -> Vec<Place> {
     fn collect(
         interface: &Interface,
@@ -232,8 +234,8 @@ fn places(interface: &Interface, value: &Value) -> Vec<Place> {
     found
 }
 
-/// The same value with nothing beside the way to a place in it but the members of the objects on that way below the
-/// first; and a pointer to the place.
+/// The same value with nothing beside the way to a place in it but the members of the objects on
+/// that way below the first; and a pointer to the place.
 fn pruned(value: &Value, place: &str) -> (Value, String) {
     fn prune(value: &Value, steps: &[&str], is_first: bool) -> (Value, String) {
         let Some((step, rest)) = steps.split_first() else {
@@ -258,8 +260,8 @@ fn pruned(value: &Value, place: &str) -> (Value, String) {
     prune(value, &steps, true)
 }
 
-/// Makes requests that must be refused where nothing is allowed out of one that passes, at one place of it: each behind
-/// what is wrong with it.
+/// Makes requests that must be refused where nothing is allowed out of one that passes, at one
+/// place of it: each behind what is wrong with it.
 fn requests(
     interface: &Interface,
     body: &Value,
@@ -359,7 +361,8 @@ pub fn passing(api: ModelApi) -> Vec<String> {
     let nothing = ModelPermissions::default();
     let (mut passing, mut count) = (Vec::new(), 0);
     for asks in ASKS {
-        // In each spelling where answers are asked for: what else there is has the same objects in it.
+        // In each spelling where answers are asked for: what else there is has the same objects in
+        // it.
         let spelt = if asks == ModelRequestKind::Generate {
             usize::MAX
         } else {
@@ -407,7 +410,8 @@ fn ways_out(interface: &Interface, body: &Value) -> Vec<String> {
     found
 }
 
-/// Looks for ways out in a value, by the keys and kinds of its objects, whatever stands beside them.
+/// Looks for ways out in a value, by the keys and kinds of its objects, whatever stands beside
+/// them.
 fn look(interface: &Interface, value: &Value, way: &mut Vec<Step>, found: &mut Vec<String>) {
     if is_one_of(interface.own, way) {
         return;
@@ -487,7 +491,8 @@ fn way_out(interface: &Interface, key: &str, value: &Value, way: &[Step]) -> Opt
         .then_some("a key of the table")
 }
 
-/// True if a value has all of a pattern: of an object its members, of a list no other elements but `null`.
+/// True if a value has all of a pattern: of an object its members, of a list no other elements but
+/// `null`.
 fn has(pattern: &Value, value: &Value) -> bool {
     match (pattern, value) {
         (Value::Object(pattern), Value::Object(value)) => pattern
@@ -546,8 +551,8 @@ fn is_data(text: &str) -> bool {
     }
 }
 
-/// A body of an interface with one change, as five bytes say. It often passes or nearly does, which bytes that are taken
-/// for a body seldom do.
+/// A body of an interface with one change, as five bytes say. It often passes or nearly does, which
+/// bytes that are taken for a body seldom do.
 fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
     let [high, low, what, arg, spelling] =
         [0, 1, 2, 3, 4].map(|at| change.get(at).copied().unwrap_or_default());
@@ -603,7 +608,8 @@ fn changed(interface: &Interface, body: &Value, change: &[u8]) -> Value {
     body
 }
 
-/// True if a body passes where nothing is allowed. It then has nothing of the table in it, in whatever place.
+/// True if a body passes where nothing is allowed. It then has nothing of the table in it, in
+/// whatever place.
 fn passes(interface: &Interface, asks: ModelRequestKind, body: &[u8]) -> bool {
     let passes = |permits: &ModelPermissions| read_body(interface.api, asks, permits, body).is_ok();
     if !passes(&ModelPermissions::default()) {
@@ -623,8 +629,8 @@ fn passes(interface: &Interface, asks: ModelRequestKind, body: &[u8]) -> bool {
     true
 }
 
-/// Judges a body, or those that come of changes to one that passes, of which those that still pass are kept. `true`: it
-/// passes, or one of them does.
+/// Judges a body, or those that come of changes to one that passes, of which those that still pass
+/// are kept. `true`: it passes, or one of them does.
 pub fn holds(data: &[u8]) -> bool {
     let Some((how, data)) = data.split_first() else {
         return false;

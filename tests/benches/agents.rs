@@ -1,9 +1,9 @@
-//! The long form of `tests/tests/board/campaign.rs`: two agents, a thousand tasks, and whatever runs is killed at
-//! random, on the host and, as root on Linux, in the sandbox.
+//! The long form of `tests/tests/board/campaign.rs`: two agents, a thousand tasks, and whatever
+//! runs is killed at random, on the host and, as root on Linux, in the sandbox.
 //!
-//! `cargo bench -p colibri-tests --bench agents -- [host|sandbox] [TASKS [SEED…]]`; by default both, 1,000 tasks, seeds 1, 2
-//! and 3. It prints
-//! a report of each campaign, and fails if a promise was broken.
+//! `cargo bench -p colibri-tests --bench agents -- [host|sandbox] [TASKS [SEED…]]`; by default
+//! both, 1,000 tasks, seeds 1, 2 and 3. It prints a report of each campaign, and fails if a promise
+//! was broken.
 
 use colibri_tests::campaign::{Host, Plan, run};
 

@@ -1,10 +1,12 @@
-//! The board beside itself: claims a second and the 99th percentiles of claim, finish and list, with SQLite and with
-//! PostgreSQL, for boards of so many tasks, somewhat less than half of them queued and the others done, and so many
-//! simulated agents. More queued ones would be refused: what is free is shared among the persons.
+//! The board beside itself: claims a second and the 99th percentiles of claim, finish and list,
+//! with SQLite and with PostgreSQL, for boards of so many tasks, somewhat less than half of them
+//! queued and the others done, and so many simulated agents. More queued ones would be refused:
+//! what is free is shared among the persons.
 //!
-//! `cargo bench -p colibri-tests --bench board -- [CLAIMS]`; by default 2,000 claims each. SQLite has one daemon; PostgreSQL,
-//! where it is installed, three, which share the agents. All of them are in this process: what they do for the board is the
-//! daemon's, and no agent takes time for its work. Nothing is recorded in a trail.
+//! `cargo bench -p colibri-tests --bench board -- [CLAIMS]`; by default 2,000 claims each. SQLite
+//! has one daemon; PostgreSQL, where it is installed, three, which share the agents. All of them
+//! are in this process: what they do for the board is the daemon's, and no agent takes time for its
+//! work. Nothing is recorded in a trail.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

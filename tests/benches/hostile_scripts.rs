@@ -1,10 +1,11 @@
 //! Ten thousand hostile scripts of sixteen families, and a neighbour who makes calls all the while.
 //!
-//! `cargo bench -p colibri-tests --bench hostile_scripts [-- COUNT [SEED]]`, after `cargo build --release --workspace
-//! --bins`; `COLIBRI_TEST_PROGRAMS` names a directory that has the programs. The scripts run in batches, four at a time;
-//! before each batch the neighbour is timed without them. As root the neighbour is another user. It ends with 1 if a
-//! script ended as it may not, a process was left, a call of the neighbour's was refused, or the 99th percentile of these
-//! is more than three times that without scripts.
+//! `cargo bench -p colibri-tests --bench hostile_scripts [-- COUNT [SEED]]`, after `cargo build
+//! --release --workspace --bins`; `COLIBRI_TEST_PROGRAMS` names a directory that has the programs.
+//! The scripts run in batches, four at a time; before each batch the neighbour is timed without
+//! them. As root the neighbour is another user. It ends with 1 if a script ended as it may not, a
+//! process was left, a call of the neighbour's was refused, or the 99th percentile of these is more
+//! than three times that without scripts.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 

@@ -1,10 +1,11 @@
-//! What confinement costs: how long a server takes to its first answer in the development sandbox of Linux, through the
-//! installed set-user-ID helper, against the same program started plainly; and whether a warm call notices where its
-//! server runs. Ratios in one run: both sides take turns, so that what else the machine does meets both.
+//! What confinement costs: how long a server takes to its first answer in the development sandbox
+//! of Linux, through the installed set-user-ID helper, against the same program started plainly;
+//! and whether a warm call notices where its server runs. Ratios in one run: both sides take turns,
+//! so that what else the machine does meets both.
 //!
-//! `cargo bench -p colibri-tests --bench jail`, as root: the helper, its policy and the registry are installed at their
-//! real paths for the time of the run, and what was there comes back. The sandbox is no jail: on FreeBSD, making mounts
-//! and jails takes what it takes there.
+//! `cargo bench -p colibri-tests --bench jail`, as root: the helper, its policy and the registry
+//! are installed at their real paths for the time of the run, and what was there comes back. The
+//! sandbox is no jail: on FreeBSD, making mounts and jails takes what it takes there.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 

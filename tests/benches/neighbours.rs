@@ -1,12 +1,13 @@
 //! One user does their worst, and another user makes calls all the while.
 //!
-//! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]`, after `cargo build --release --workspace --bins`,
-//! attacks the daemon in each way that `neighbour` knows, as a uid of its own: needs root. `COLIBRI_TEST_PROGRAMS` names a
-//! directory that has the programs. Beside each attack a third uid, an ordinary one too, calls a tool with 64 bytes, 64 KiB and 2 MB by lines, and with
-//! 64 KiB over HTTP. What such an attack costs any program on this machine is measured in turn: the same neighbour writes
-//! to a sink, a process that reads and throws away. No call may be lost or refused, the 99th percentile may be three times
-//! that beside the sink, and the daemon's memory its budget for messages and 64 MB. It ends with 1 if any of that is
-//! missed.
+//! `cargo bench -p colibri-tests --bench neighbours [-- ATTACK]`, after `cargo build --release
+//! --workspace --bins`, attacks the daemon in each way that `neighbour` knows, as a uid of its own:
+//! needs root. `COLIBRI_TEST_PROGRAMS` names a directory that has the programs. Beside each attack
+//! a third uid, an ordinary one too, calls a tool with 64 bytes, 64 KiB and 2 MB by lines, and with
+//! 64 KiB over HTTP. What such an attack costs any program on this machine is measured in turn: the
+//! same neighbour writes to a sink, a process that reads and throws away. No call may be lost or
+//! refused, the 99th percentile may be three times that beside the sink, and the daemon's memory
+//! its budget for messages and 64 MB. It ends with 1 if any of that is missed.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
@@ -48,8 +49,9 @@ const MOST: f64 = 3.0;
 /// The daemon's budget for messages, and 64 MB, in megabytes.
 const MEMORY: f64 = (256 << 20) as f64 / 1e6 + 64.0;
 
-/// The bytes after which the sink closes a connection with a line that does not end: the daemon's budget, shared by as
-/// many as attack. Otherwise the sink would have nothing to do once each has sent its line.
+/// The bytes after which the sink closes a connection with a line that does not end: the daemon's
+/// budget, shared by as many as attack. Otherwise the sink would have nothing to do once each has
+/// sent its line.
 const MOST_OF_A_LINE: u64 = (256 << 20) / 30;
 
 /// An attack, how many of it, and what that is.
@@ -281,7 +283,8 @@ fn beside(name: &str, count: usize) -> Seen {
         });
         for _ in 0..ROUNDS {
             for (side, socket) in [&sink.socket, &target].into_iter().enumerate() {
-                // The way to the relay is the agent's, who is the daemon's user here; what it takes is the neighbour's.
+                // The way to the relay is the agent's, who is the daemon's user here; what it takes
+                // is the neighbour's.
                 let neighbour =
                     Neighbour::attack(place.directory(), socket, name, count, name != "models");
                 for ((length, by), calls) in CALLS.iter().zip(&mut seen.calls) {
@@ -339,7 +342,8 @@ impl Caller {
         Ok(caller)
     }
 
-    /// Writes a line, or makes the same call over HTTP. True if the answer has the text that was sent.
+    /// Writes a line, or makes the same call over HTTP. True if the answer has the text that was
+    /// sent.
     fn ask(&mut self, call: &[u8]) -> io::Result<bool> {
         match self {
             Caller::Lines { to, from, line } => {
@@ -366,7 +370,8 @@ fn is_echo(answer: &[u8]) -> bool {
     head.windows(16).any(|text| text == [b'x'; 16])
 }
 
-/// Makes calls for a while, and says of each how many milliseconds it took, or that it was lost or refused.
+/// Makes calls for a while, and says of each how many milliseconds it took, or that it was lost or
+/// refused.
 fn call(socket: &Path, length: usize, by: &str) {
     let text = "x".repeat(length);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call",

@@ -1,11 +1,13 @@
 //! Colibri beside the relays that people use today, in front of the same server, in one run.
 //!
-//! `cargo bench -p colibri-tests --bench relays [-- NAME]`, after `cargo build --release --workspace --bins`, installs the
-//! relays at pinned versions (`tests/interop/install.sh`), and measures each in turn, round after round: direct over the
-//! server's pipes, Colibri, the others; `COLIBRI_TEST_PROGRAMS` names a directory that has Colibri's programs. With `NAME`, of the others only those whose name contains it. Each is spoken to in its own framing by
-//! the same client: lines, or as many HTTP connections as there are calls in flight. A ratio is that to Colibri in the
-//! same framing and the same round, the median of all rounds. Every process that was started is ended, and whether any
-//! is left is looked at.
+//! `cargo bench -p colibri-tests --bench relays [-- NAME]`, after `cargo build --release
+//! --workspace --bins`, installs the relays at pinned versions (`tests/interop/install.sh`), and
+//! measures each in turn, round after round: direct over the server's pipes, Colibri, the others;
+//! `COLIBRI_TEST_PROGRAMS` names a directory that has Colibri's programs. With `NAME`, of the
+//! others only those whose name contains it. Each is spoken to in its own framing by the same
+//! client: lines, or as many HTTP connections as there are calls in flight. A ratio is that to
+//! Colibri in the same framing and the same round, the median of all rounds. Every process that was
+//! started is ended, and whether any is left is looked at.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
@@ -232,8 +234,8 @@ fn measure(row: &Row, install: &Install, place: &Path) -> Measured {
     Measured { left, ..measured }
 }
 
-/// Ends a relay: its client goes, its processes are told, and how many of the others it leaves behind is counted before
-/// they are ended too.
+/// Ends a relay: its client goes, its processes are told, and how many of the others it leaves
+/// behind is counted before they are ended too.
 fn end(started: Started, place: &Path) -> usize {
     drop(started.speaker);
     for mut child in started.processes.into_iter().rev() {

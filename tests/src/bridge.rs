@@ -14,7 +14,8 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Starts the bridge; its input and output are one socket, which is what Node gives its children.
+    /// Starts the bridge; its input and output are one socket, which is what Node gives its
+    /// children.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -22,7 +23,8 @@ impl Bridge {
         let (ours, its) = UnixStream::pair().expect("a pair of sockets");
         let input = OwnedFd::from(its.try_clone().expect("a second handle"));
         let child = command.stdin(input).stdout(OwnedFd::from(its)).spawn();
-        // Its copies of the bridge's end would keep the client from seeing that the bridge has ended.
+        // Its copies of the bridge's end would keep the client from seeing that the bridge has
+        // ended.
         drop(command);
         let mut client = Client::over(ours);
         client.era = Era::Modern;

@@ -1,8 +1,8 @@
-//! Campaigns: two agents, many tasks, and whatever runs is killed at random. Each result is recorded once, or the task
-//! failed and says why; none is lost, and nothing is left.
+//! Campaigns: two agents, many tasks, and whatever runs is killed at random. Each result is
+//! recorded once, or the task failed and says why; none is lost, and nothing is left.
 //!
-//! What the daemon has at the end is held against what it told the agents, who note every order before they give it and
-//! after its answer (see `fixture-agent`), and against the trail.
+//! What the daemon has at the end is held against what it told the agents, who note every order
+//! before they give it and after its answer (see `fixture-agent`), and against the trail.
 
 mod host;
 #[cfg(target_os = "linux")]
@@ -277,7 +277,8 @@ impl Campaign<'_> {
                 tail(&self.ground.log())
             );
             let mut client = Client::over(UnixStream::connect(self.ground.socket()).ok()?);
-            // A child of the killed one that has not executed its program yet may still hold that one's socket.
+            // A child of the killed one that has not executed its program yet may still hold that
+            // one's socket.
             client.request("ping", json!({}));
             client.read_lossy()?;
             Some(client)
@@ -379,8 +380,8 @@ impl Campaign<'_> {
         instances
     }
 
-    /// Has the first agent started if it does not run, for a task of its own where that waits for somebody. A start
-    /// that fails is tried again at the next look.
+    /// Has the first agent started if it does not run, for a task of its own where that waits for
+    /// somebody. A start that fails is tried again at the next look.
     fn keep_agents(&mut self) {
         if self
             .instances()

@@ -229,7 +229,8 @@ impl Client {
         self.find(|message| message["id"] == id && message.get("method").is_none())
     }
 
-    /// Waits for a notification, or a request, of this method; other messages are kept in [`Client::others`].
+    /// Waits for a notification, or a request, of this method; other messages are kept in
+    /// [`Client::others`].
     pub fn notification(&mut self, method: &str) -> Value {
         self.find(|message| message["method"] == method)
     }
@@ -283,7 +284,8 @@ impl Client {
         self.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
     }
 
-    /// Makes the handshake of a legacy version but for its last step: the daemon tells nothing that was not asked for.
+    /// Makes the handshake of a legacy version but for its last step: the daemon tells nothing that
+    /// was not asked for.
     ///
     /// # Panics
     /// If another version is agreed on.

@@ -1,4 +1,5 @@
-//! A private daemon: its own directory, registry, socket and state, and the check at its end that nothing is left.
+//! A private daemon: its own directory, registry, socket and state, and the check at its end that
+//! nothing is left.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -42,7 +43,8 @@ impl Place {
         place
     }
 
-    /// A place with one server, the fixture with these arguments and keys of its entry, called `fix`.
+    /// A place with one server, the fixture with these arguments and keys of its entry, called
+    /// `fix`.
     pub fn of_fixture(args: &[&str], more: Value) -> Place {
         let place = Place::new();
         place.registry(&json!({ "fix": place.fixture("fix", args, more) }));
@@ -87,8 +89,8 @@ impl Place {
         self.directory.path().display().to_string()
     }
 
-    /// A registry entry for the fixture server, which keeps its record under the name `as`. `args` are more of its
-    /// arguments (see the fixture), `more` further keys of the entry.
+    /// A registry entry for the fixture server, which keeps its record under the name `as`. `args`
+    /// are more of its arguments (see the fixture), `more` further keys of the entry.
     pub fn fixture(&self, name: &str, args: &[&str], more: Value) -> Value {
         let mut all = vec![
             "--dir".to_owned(),
@@ -104,8 +106,8 @@ impl Place {
         entry
     }
 
-    /// A registry entry for the library server, which speaks this version, and has and answers what `says` says (see
-    /// the fixture). `more` are further keys of the entry.
+    /// A registry entry for the library server, which speaks this version, and has and answers what
+    /// `says` says (see the fixture). `more` are further keys of the entry.
     ///
     /// # Panics
     /// If what it says cannot be written.
@@ -198,7 +200,8 @@ impl Place {
         mode(&file, 0o440).expect("its mode");
     }
 
-    /// Puts down a frame that the fixture's tool `frame` answers with; `@ID@` in it becomes the request's id.
+    /// Puts down a frame that the fixture's tool `frame` answers with; `@ID@` in it becomes the
+    /// request's id.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -206,8 +209,8 @@ impl Place {
         fs::write(self.path("frames").join(case), bytes).expect("writing a frame");
     }
 
-    /// Writes what a fixture of this name lists from now on, whenever it is asked: a JSON array of tools. `which` is
-    /// `definitions`, or `turned` for one that turns (see the fixture).
+    /// Writes what a fixture of this name lists from now on, whenever it is asked: a JSON array of
+    /// tools. `which` is `definitions`, or `turned` for one that turns (see the fixture).
     ///
     /// # Panics
     /// If it cannot be written.
@@ -258,7 +261,8 @@ impl Place {
         lines.filter(|line| line.contains(text)).collect()
     }
 
-    /// Waits until a file of the state directory says this: what was learned is written behind an answer's back.
+    /// Waits until a file of the state directory says this: what was learned is written behind an
+    /// answer's back.
     ///
     /// # Panics
     /// If none comes to say it.
@@ -335,8 +339,8 @@ impl Place {
         command
     }
 
-    /// The same as somebody who is no operator where `clients.json` names none: root is one always, so as another user
-    /// if the test is root. Who uses it has opened the place to the group.
+    /// The same as somebody who is no operator where `clients.json` names none: root is one always,
+    /// so as another user if the test is root. Who uses it has opened the place to the group.
     ///
     /// # Panics
     /// If the program cannot be copied to where that user reaches it.
@@ -463,7 +467,8 @@ impl Place {
         panic!("processes were left: {left:?}");
     }
 
-    /// The group that may open the socket and enter the directory, for tests that have clients of another user.
+    /// The group that may open the socket and enter the directory, for tests that have clients of
+    /// another user.
     ///
     /// # Panics
     /// If the mode cannot be changed.
@@ -478,8 +483,8 @@ impl Place {
     }
 }
 
-/// A connection to a socket as this user and group, if the test is root, through a copy of the program `raw-client` in
-/// `directory`.
+/// A connection to a socket as this user and group, if the test is root, through a copy of the
+/// program `raw-client` in `directory`.
 ///
 /// # Panics
 /// If that cannot be started.
@@ -502,7 +507,8 @@ pub fn connect_as(directory: &Path, socket: &Path, (uid, gid): (u32, u32)) -> Un
     near
 }
 
-/// A running daemon. At its end, and when it is dropped, no process and no socket of it may be left.
+/// A running daemon. At its end, and when it is dropped, no process and no socket of it may be
+/// left.
 pub struct Daemon<'a> {
     place: &'a Place,
     child: Child,
@@ -545,7 +551,8 @@ impl Daemon<'_> {
         client
     }
 
-    /// A legacy client that has not finished its handshake: the daemon tells it nothing that it did not ask for.
+    /// A legacy client that has not finished its handshake: the daemon tells it nothing that it did
+    /// not ask for.
     pub fn quiet(&self, version: &str) -> Client {
         let mut client = self.connect();
         client.open(version);
@@ -655,8 +662,8 @@ impl Daemon<'_> {
         assert_ne!(result["isError"], true, "{tool}: {result}");
     }
 
-    /// Waits as long as it takes for a process of `brief` to have been called and to be ended as idle: whatever was idle
-    /// for as long before is over as well.
+    /// Waits as long as it takes for a process of `brief` to have been called and to be ended as
+    /// idle: whatever was idle for as long before is over as well.
     ///
     /// # Panics
     /// If it is not.

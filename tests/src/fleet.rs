@@ -1,5 +1,6 @@
-//! The campaign of many hosts: three daemons on one PostgreSQL, agents and a person who work on tasks, and daemons,
-//! instances, connections, clocks and the database itself broken at random. No task is lost, and none is done twice.
+//! The campaign of many hosts: three daemons on one PostgreSQL, agents and a person who work on
+//! tasks, and daemons, instances, connections, clocks and the database itself broken at random. No
+//! task is lost, and none is done twice.
 //!
 //! The verdict is [`check()`]'s, which reads the board and the three trails alone.
 
@@ -461,7 +462,8 @@ impl Campaign {
         }
     }
 
-    /// Gives back what persons have: the answers to their claims were lost. Returns what is refused.
+    /// Gives back what persons have: the answers to their claims were lost. Returns what is
+    /// refused.
     fn release_claims(&self) -> Vec<String> {
         let sql = "SELECT id, claim FROM colibri.tasks WHERE status IN ('claimed', 'started') AND claimed_session IS NULL";
         let rows = self.postgres.try_sql("board", sql).unwrap_or_default();
@@ -489,8 +491,8 @@ impl Campaign {
     }
 }
 
-/// A person who creates tasks at all hosts, and does some: each result is given at two hosts at once, of which one at most
-/// may take it.
+/// A person who creates tasks at all hosts, and does some: each result is given at two hosts at
+/// once, of which one at most may take it.
 struct Person<'a> {
     random: Random,
     sockets: &'a [PathBuf],

@@ -1,8 +1,8 @@
-//! What the end-to-end tests share: finding the built binaries, private daemons, a client that works on raw lines, and
-//! the check that nothing is left behind.
+//! What the end-to-end tests share: finding the built binaries, private daemons, a client that
+//! works on raw lines, and the check that nothing is left behind.
 //!
-//! The tests run the real executables and speak to them over the real socket. They share no code with the daemon: a
-//! mistake would have to be made twice to go unseen.
+//! The tests run the real executables and speak to them over the real socket. They share no code
+//! with the daemon: a mistake would have to be made twice to go unseen.
 
 mod bridge;
 pub mod campaign;
@@ -43,10 +43,12 @@ pub use trail::{Record, open_trail, records_in};
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up. Far more than it takes on a busy machine: no test measures time.
+/// How long anything may take before a test gives up. Far more than it takes on a busy machine: no
+/// test measures time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// True if seeds, rounds and floods are to be a part of what they are else: `.ci/run` does that, `.ci/long` has them all.
+/// True if seeds, rounds and floods are to be a part of what they are else: `.ci/run` does that,
+/// `.ci/long` has them all.
 pub fn is_short() -> bool {
     std::env::var_os("COLIBRI_SHORT").is_some()
 }

@@ -1,5 +1,5 @@
-//! A scripted model on loopback that speaks four interfaces, streamed and whole, counts its own tokens, and misbehaves
-//! where a test says so.
+//! A scripted model on loopback that speaks four interfaces, streamed and whole, counts its own
+//! tokens, and misbehaves where a test says so.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -19,8 +19,8 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Attacks a socket in this way, with a copy of the program in `directory`, as [`NEIGHBOUR`] or as who runs the
-    /// test; returns when every connection was used.
+    /// Attacks a socket in this way, with a copy of the program in `directory`, as [`NEIGHBOUR`] or
+    /// as who runs the test; returns when every connection was used.
     ///
     /// # Panics
     /// If it cannot be started.

@@ -1,4 +1,5 @@
-//! A PostgreSQL of a test's own: an ordinary user's, on a socket in a temporary directory, with every write on the disk.
+//! A PostgreSQL of a test's own: an ordinary user's, on a socket in a temporary directory, with
+//! every write on the disk.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -47,11 +48,12 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The role that owns the cluster. It is nobody's account, so that whoever runs the test is an ordinary role.
+    /// The role that owns the cluster. It is nobody's account, so that whoever runs the test is an
+    /// ordinary role.
     pub const ADMIN: &str = "admin";
 
-    /// Makes a cluster, and starts its server. Everybody who has a role of their account's name may come in at the
-    /// socket; who comes over TCP needs TLS, and a password or a certificate.
+    /// Makes a cluster, and starts its server. Everybody who has a role of their account's name may
+    /// come in at the socket; who comes over TCP needs TLS, and a password or a certificate.
     ///
     /// # Panics
     /// If there is none, or it does not start.
@@ -162,7 +164,8 @@ impl Postgres {
         });
     }
 
-    /// Sends its server this signal. One that kills or ends it is waited for, with all processes that it has made.
+    /// Sends its server this signal. One that kills or ends it is waited for, with all processes
+    /// that it has made.
     ///
     /// # Panics
     /// If there is none.
@@ -207,8 +210,8 @@ impl Postgres {
         }
     }
 
-    /// Stops its server, puts its files to what they were at the last call, if there was one, notes them if not, and starts
-    /// it again: a file system's snapshot, and its restore.
+    /// Stops its server, puts its files to what they were at the last call, if there was one, notes
+    /// them if not, and starts it again: a file system's snapshot, and its restore.
     ///
     /// # Panics
     /// If they cannot be copied.
@@ -240,8 +243,8 @@ impl Postgres {
         );
     }
 
-    /// Has it serve TLS on the loopback address: certificate, key and the authority of its clients as PEM, and the lines of
-    /// `pg_hba.conf` for who comes in there. Returns its port.
+    /// Has it serve TLS on the loopback address: certificate, key and the authority of its clients
+    /// as PEM, and the lines of `pg_hba.conf` for who comes in there. Returns its port.
     ///
     /// # Panics
     /// If it does not come to answer.
@@ -273,7 +276,8 @@ impl Postgres {
         format!("postgres://{socket}/{database}")
     }
 
-    /// Runs SQL as [`Self::ADMIN`], and returns its rows, a line each, columns with `|` between them.
+    /// Runs SQL as [`Self::ADMIN`], and returns its rows, a line each, columns with `|` between
+    /// them.
     ///
     /// # Panics
     /// If PostgreSQL refuses it.

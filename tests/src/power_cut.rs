@@ -1,5 +1,5 @@
-//! Programs that end at once in the midst of their writing, as in a power cut. Linux alone: the system tells after each
-//! system call of a program that is traced (ptrace(2)).
+//! Programs that end at once in the midst of their writing, as in a power cut. Linux alone: the
+//! system tells after each system call of a program that is traced (ptrace(2)).
 
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -10,8 +10,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-/// Runs a command whose input is empty, and ends it once the value of `look` has changed `changes` times. `None`: it was
-/// ended so; else it had ended before.
+/// Runs a command whose input is empty, and ends it once the value of `look` has changed `changes`
+/// times. `None`: it was ended so; else it had ended before.
 ///
 /// # Panics
 /// If it cannot be started or traced.

@@ -2,8 +2,9 @@
 
 use std::process::Command;
 
-/// The processes whose command line contains `mark`, as process id and command line. A process that has forked without
-/// executing another program keeps the line of its parent, so the mark finds it too. Zombies have none.
+/// The processes whose command line contains `mark`, as process id and command line. A process that
+/// has forked without executing another program keeps the line of its parent, so the mark finds it
+/// too. Zombies have none.
 ///
 /// # Panics
 /// If the system's list of processes cannot be read.

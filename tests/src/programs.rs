@@ -11,8 +11,8 @@ const READY_MADE: &str = "COLIBRI_TEST_PROGRAMS";
 /// The path of an executable of the workspace.
 ///
 /// # Panics
-/// If it was not built, or if a source was changed since: `cargo test -p colibri-tests` alone does not build the
-/// programs of other packages.
+/// If it was not built, or if a source was changed since: `cargo test -p colibri-tests` alone does
+/// not build the programs of other packages.
 pub fn program(name: &str) -> PathBuf {
     if let Some(directory) = std::env::var_os(READY_MADE) {
         return Path::new(&directory).join(name);
@@ -36,8 +36,9 @@ pub fn program(name: &str) -> PathBuf {
     path
 }
 
-/// Copies an executable by cp(1). A descriptor of the copy that this process writes itself may be inherited by a child
-/// that another thread starts at that moment, and until that child executes, the copy is "Text file busy".
+/// Copies an executable by cp(1). A descriptor of the copy that this process writes itself may be
+/// inherited by a child that another thread starts at that moment, and until that child executes,
+/// the copy is "Text file busy".
 ///
 /// # Panics
 /// If it cannot be copied.

@@ -1,4 +1,5 @@
-//! Servers behind a URL: the HTTP of another daemon brought to a TCP port, and ones that answer whatever a test says.
+//! Servers behind a URL: the HTTP of another daemon brought to a TCP port, and ones that answer
+//! whatever a test says.
 
 use std::io::{BufRead, BufReader, Write, copy};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -45,7 +46,8 @@ impl Port {
         port
     }
 
-    /// A port that leads to a Unix socket; `is_legacy`: connections that begin with a modern request get 400.
+    /// A port that leads to a Unix socket; `is_legacy`: connections that begin with a modern
+    /// request get 400.
     ///
     /// # Panics
     /// If there is no port.
@@ -77,7 +79,8 @@ impl Port {
         })
     }
 
-    /// A port at which each request gets what `answer` writes; `false`: and the end of the connection.
+    /// A port at which each request gets what `answer` writes; `false`: and the end of the
+    /// connection.
     ///
     /// # Panics
     /// If there is no port.
@@ -98,8 +101,8 @@ impl Port {
         })
     }
 
-    /// A port at which each request is answered by TLS, with the certificate that is shown at the time of its
-    /// connection.
+    /// A port at which each request is answered by TLS, with the certificate that is shown at the
+    /// time of its connection.
     ///
     /// # Panics
     /// If there is no port.
@@ -150,7 +153,8 @@ impl Port {
     }
 }
 
-/// A certificate authority, and what a server shows that has a certificate of it: for these names, until then.
+/// A certificate authority, and what a server shows that has a certificate of it: for these names,
+/// until then.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {

@@ -1,4 +1,5 @@
-//! An sshd(8) of a test's own: an ordinary process on loopback, with its own configuration, keys and port in a directory.
+//! An sshd(8) of a test's own: an ordinary process on loopback, with its own configuration, keys
+//! and port in a directory.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -23,8 +24,8 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Starts one in a directory of its own, with these keys: a name and its forced command, none for a key that is not
-    /// taken.
+    /// Starts one in a directory of its own, with these keys: a name and its forced command, none
+    /// for a key that is not taken.
     ///
     /// # Panics
     /// If it does not come up.
@@ -53,7 +54,8 @@ impl Sshd {
         fs::write(at("no_hosts"), "").expect("known_hosts");
         fs::write(at("banner"), "{\"jsonrpc\":\"2.0\"} Authorized use only\n").expect("the banner");
         if geteuid().is_root() {
-            // It stays, since sshds of other tests use it at the same time; Debian's own unit makes it too.
+            // It stays, since sshds of other tests use it at the same time; Debian's own unit makes
+            // it too.
             let _ = fs::create_dir(EMPTY);
         }
         // Whoever takes the port in between: the next one is tried.
@@ -94,8 +96,8 @@ impl Sshd {
         }
     }
 
-    /// The path of a client's file of ssh_config(5), which shows this key and holds `known` for the known hosts. `more`
-    /// are further lines.
+    /// The path of a client's file of ssh_config(5), which shows this key and holds `known` for the
+    /// known hosts. `more` are further lines.
     ///
     /// # Panics
     /// If it cannot be written.

@@ -1,4 +1,5 @@
-//! Reading a daemon's trail from its files, and holding it against what servers say that they received.
+//! Reading a daemon's trail from its files, and holding it against what servers say that they
+//! received.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -117,11 +118,12 @@ impl Place {
         assert!(output.status.success(), "{text}");
     }
 
-    /// Holds the calls that the fixture of this name received against the trail. Each must have its `enter` record,
-    /// told by the arguments (or, where it is no tool that is called, by the parameter `mark`), which therefore must
-    /// not repeat and must be recorded in full; and if the fixture was told where the trail is, that record must have
-    /// been written when the call arrived (unless the directory was not in its place then: the record went with it).
-    /// Returns how many calls there were.
+    /// Holds the calls that the fixture of this name received against the trail. Each must have its
+    /// `enter` record, told by the arguments (or, where it is no tool that is called, by the
+    /// parameter `mark`), which therefore must not repeat and must be recorded in full; and if the
+    /// fixture was told where the trail is, that record must have been written when the call
+    /// arrived (unless the directory was not in its place then: the record went with it). Returns
+    /// how many calls there were.
     ///
     /// # Panics
     /// If a call came without its record.
@@ -148,7 +150,8 @@ impl Place {
                             record.rec["tool"] == params["name"]
                                 && record.rec["args_full"] == params["arguments"]
                         }
-                        // What the daemon adds to such parameters is told from what the client wrote by the mark.
+                        // What the daemon adds to such parameters is told from what the client
+                        // wrote by the mark.
                         _ => {
                             record.rec["method"] == method
                                 && record.rec["args_full"]["mark"] == params["mark"]

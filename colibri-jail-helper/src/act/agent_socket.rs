@@ -1,5 +1,6 @@
-//! An agent socket: the one directory of the host that it reaches, made by the daemon and shown by the helper. The
-//! daemon owns it, and may be hostile: what is shown is what was walked to, whatever it is called by then.
+//! An agent socket: the one directory of the host that it reaches, made by the daemon and shown by
+//! the helper. The daemon owns it, and may be hostile: what is shown is what was walked to,
+//! whatever it is called by then.
 
 use std::os::fd::OwnedFd;
 

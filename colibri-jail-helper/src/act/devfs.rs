@@ -1,5 +1,5 @@
-//! `/dev` of an ephemeral jail: the six harmless kinds of names, whatever devfs.rules(5) says; for Linux programs `shm`
-//! as well.
+//! `/dev` of an ephemeral jail: the six harmless kinds of names, whatever devfs.rules(5) says; for
+//! Linux programs `shm` as well.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -11,8 +11,8 @@ use nix::sys::stat::Mode;
 
 use crate::sys;
 
-/// Our own set of rules, by a number that devfs.rules(5) has no use for. Not the system's set 4: that one may not be
-/// loaded, and an unloaded set shows everything, memory and disks included.
+/// Our own set of rules, by a number that devfs.rules(5) has no use for. Not the system's set 4:
+/// that one may not be loaded, and an unloaded set shows everything, memory and disks included.
 const SET: u16 = 0xc011;
 
 /// The set for Linux programs, in which [`LINUX_SHOWN`] is shown as well.
@@ -29,7 +29,8 @@ const EXPECTED: &[&str] = &[
     "null", "zero", "random", "urandom", "fd", "stdin", "stdout", "stderr",
 ];
 
-/// Hides everything of a devfs mount but the harmless devices, for devices to come as well, and looks.
+/// Hides everything of a devfs mount but the harmless devices, for devices to come as well, and
+/// looks.
 ///
 /// # Errors
 /// A rule was refused, or another name is still there: the caller unmounts and starts nothing.

@@ -1,5 +1,5 @@
-//! Opening what root trusts: component by component from `/`, no symlink anywhere, nothing on the way that anybody but
-//! root (or one named owner) could have swapped.
+//! Opening what root trusts: component by component from `/`, no symlink anywhere, nothing on the
+//! way that anybody but root (or one named owner) could have swapped.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -29,8 +29,8 @@ pub(crate) enum RequiredOwner {
 /// Opens a directory by walking to it.
 ///
 /// # Errors
-/// [`colibri_jail_helper::refusal::HelperExit::File`], naming the component: missing, a symlink, not a directory,
-/// owned by somebody else, writable by group or others.
+/// [`colibri_jail_helper::refusal::HelperExit::File`], naming the component: missing, a symlink,
+/// not a directory, owned by somebody else, writable by group or others.
 pub(crate) fn open_directory(path: &Path, trust: RequiredOwner) -> Result<OwnedFd, HelperRefusal> {
     let mut walk = PathWalk::from_root(trust)?;
     for name in components(path) {
@@ -39,8 +39,9 @@ pub(crate) fn open_directory(path: &Path, trust: RequiredOwner) -> Result<OwnedF
     walk.finish()
 }
 
-/// Opens a directory below `top`, which is not checked itself, by walking to it: for mount points in a staged root. The
-/// last component may be writable by all if it is sticky, as `/tmp` is: it is going to be covered.
+/// Opens a directory below `top`, which is not checked itself, by walking to it: for mount points
+/// in a staged root. The last component may be writable by all if it is sticky, as `/tmp` is: it is
+/// going to be covered.
 ///
 /// # Errors
 /// As [`open_directory`].
@@ -70,13 +71,15 @@ pub(crate) fn open_mount_point(top: &OwnedFd, path: &Path) -> Result<OwnedFd, He
 
 /// Opens the source of a mount by walking to it.
 ///
-/// nullfs(4) maps the vnodes beneath it wherever they are moved to. A process that keeps a directory below the mount
-/// open climbs from it by `..` to the root of the file system that holds it, once somebody on the host has moved that
-/// directory out of the source. So a bounded source is itself such a root. Its mode does not matter: a directory that
-/// something is mounted on cannot be renamed, and what lies in the source is the jail's.
+/// nullfs(4) maps the vnodes beneath it wherever they are moved to. A process that keeps a
+/// directory below the mount open climbs from it by `..` to the root of the file system that holds
+/// it, once somebody on the host has moved that directory out of the source. So a bounded source is
+/// itself such a root. Its mode does not matter: a directory that something is mounted on cannot be
+/// renamed, and what lies in the source is the jail's.
 ///
 /// # Errors
-/// As [`open_directory`]; or the source is bounded, and not the root of a file system that holds its files itself.
+/// As [`open_directory`]; or the source is bounded, and not the root of a file system that holds
+/// its files itself.
 pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal> {
     let trust = RequiredOwner::Owner(mount.owner);
     let names: Vec<&OsStr> = components(&mount.path).collect();
@@ -99,8 +102,8 @@ pub(crate) fn open_source(mount: &PlannedMount) -> Result<OwnedFd, HelperRefusal
     walk.finish()
 }
 
-/// The tree of a root in which Linux programs look for each file first: `/compat/linux` if the root has it, else nothing,
-/// which is the root itself.
+/// The tree of a root in which Linux programs look for each file first: `/compat/linux` if the root
+/// has it, else nothing, which is the root itself.
 ///
 /// # Errors
 /// As [`open_mount_point`]: a symlink is no tree, whatever it leads to.
@@ -114,12 +117,12 @@ pub(crate) fn linux_tree(root: &OwnedFd) -> Result<&'static str, HelperRefusal> 
     Ok(LINUX_TREE)
 }
 
-/// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so that a start is
-/// refused before anything is made. Acting walks again.
+/// Walks to everything that an ephemeral jail needs of the file system, and keeps nothing open: so
+/// that a start is refused before anything is made. Acting walks again.
 ///
 /// # Errors
-/// As [`open_directory`], for the root, its mount points, an agent socket among them, the sources of its mounts, and
-/// the root's `/var/tmp`.
+/// As [`open_directory`], for the root, its mount points, an agent socket among them, the sources
+/// of its mounts, and the root's `/var/tmp`.
 pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), HelperRefusal> {
     let root = open_directory(&jail.root, RequiredOwner::Root)?;
     for point in ["/dev", "/tmp"].into_iter().chain(has_door.then_some(DOOR)) {
@@ -138,10 +141,11 @@ pub(crate) fn check_places(jail: &Ephemeral, has_door: bool) -> Result<(), Helpe
     check_var_tmp(&root, &jail.root)
 }
 
-/// Refuses a root in whose `/var/tmp` others than root can make directories, as they can where a base system was
-/// unpacked. The root is a view of a plain directory (nullfs), so [`open_source`]'s way out is there too: whoever
-/// makes a directory in it can move it elsewhere, below a process of the jail. `/tmp` is covered. `colibri-mcp
-/// doctor` looks for all others, which would take too long at each start.
+/// Refuses a root in whose `/var/tmp` others than root can make directories, as they can where a
+/// base system was unpacked. The root is a view of a plain directory (nullfs), so [`open_source`]'s
+/// way out is there too: whoever makes a directory in it can move it elsewhere, below a process of
+/// the jail. `/tmp` is covered. `colibri-mcp doctor` looks for all others, which would take too
+/// long at each start.
 fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), HelperRefusal> {
     let mut walk = PathWalk {
         at: duplicate(root)?,
@@ -161,8 +165,8 @@ fn check_var_tmp(root: &OwnedFd, path: &Path) -> Result<(), HelperRefusal> {
     Ok(())
 }
 
-/// Reads a whole file of root's: regular, not writable by group or others, every directory above it likewise, at most
-/// `limit` bytes. `forbidden` are the permission bits that must be clear.
+/// Reads a whole file of root's: regular, not writable by group or others, every directory above it
+/// likewise, at most `limit` bytes. `forbidden` are the permission bits that must be clear.
 ///
 /// # Errors
 /// [`colibri_jail_helper::refusal::HelperExit::File`], naming the component and what to do.
@@ -236,8 +240,8 @@ pub(crate) fn read_at(
         .read_to_end(&mut bytes)
         .map_err(|error| refuse(&format!("cannot be read: {error}")))?;
     let after = fstat(&file).map_err(|error| refuse(&format!("cannot be examined: {error}")))?;
-    // Not the time of the inode's change: rename(2) of another file over this one, the right way to replace it, sets
-    // that.
+    // Not the time of the inode's change: rename(2) of another file over this one, the right way to
+    // replace it, sets that.
     let same = |a: &FileStat, b: &FileStat| {
         (a.st_size, a.st_mtime, a.st_mtime_nsec) == (b.st_size, b.st_mtime, b.st_mtime_nsec)
     };
@@ -257,7 +261,8 @@ const UNBOUNDED: &str = "is not the root of a file system of its own (ufs, zfs, 
 const SHARED: &str =
     ", so whoever renames a directory in it lets the jail out; chown it to root, chmod it to 0755";
 
-/// The refusal of an access control list: a person who reads modes does not see what the mode does not show.
+/// The refusal of an access control list: a person who reads modes does not see what the mode does
+/// not show.
 const ACL: &str =
     "has an access control list, which can let others write; remove it with setfacl -b";
 

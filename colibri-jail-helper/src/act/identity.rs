@@ -6,8 +6,8 @@ use nix::unistd::{
 };
 use nix::unistd::{setresgid, setresuid};
 
-/// The user who started the helper, as the kernel says; or the user for whom sudo(8) did, if sudo's user is the
-/// policy's caller.
+/// The user who started the helper, as the kernel says; or the user for whom sudo(8) did, if sudo's
+/// user is the policy's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestingUser {
     /// The real user id.
@@ -22,8 +22,9 @@ impl RequestingUser {
         }
     }
 
-    /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way to root what it is
-    /// not told otherwise. `sudo_uid` counts for nothing but to take rights away.
+    /// The caller, where root is what sudo(8) made of the caller: that one must not learn by a way
+    /// to root what it is not told otherwise. `sudo_uid` counts for nothing but to take rights
+    /// away.
     pub(crate) fn through_sudo(self, sudo_uid: Option<u32>, caller: u32) -> Self {
         match sudo_uid {
             Some(uid) if self.is_root() && uid == caller => Self { uid },
@@ -39,8 +40,8 @@ impl RequestingUser {
 
 /// Makes all ids and groups root's.
 ///
-/// This comes before anything else: as long as the real uid is the caller's, the caller may send signals, and stop the
-/// program at any instruction.
+/// This comes before anything else: as long as the real uid is the caller's, the caller may send
+/// signals, and stop the program at any instruction.
 ///
 /// # Errors
 /// Not root, with the reason; or an id that did not become 0.
@@ -77,8 +78,9 @@ pub(crate) fn become_user(uid: u32, gid: u32) -> Result<(), HelperRefusal> {
     Ok(())
 }
 
-/// The kernel's word that all ids are these, and no group is left. A FreeBSD kernel puts the effective group into the
-/// list for programs linked before 15, so that one group alone, equal to `gid`, is none.
+/// The kernel's word that all ids are these, and no group is left. A FreeBSD kernel puts the
+/// effective group into the list for programs linked before 15, so that one group alone, equal to
+/// `gid`, is none.
 fn verify(uid: u32, gid: u32) -> Result<(), HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("identity", tried, error);
     let users = getresuid().map_err(failed("getresuid"))?;

@@ -1,5 +1,6 @@
-//! Building an instance's root from mounts, each noted by file system id as soon as it is there, and undoing them by
-//! that id. A path can be mounted over, or lead elsewhere tomorrow; an id is the one mount or none.
+//! Building an instance's root from mounts, each noted by file system id as soon as it is there,
+//! and undoing them by that id. A path can be mounted over, or lead elsewhere tomorrow; an id is
+//! the one mount or none.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -18,13 +19,15 @@ use crate::act::state::InstanceRecord;
 use crate::act::{agent_socket, devfs};
 use crate::sys::{self, MountedFileSystem, Parameters};
 
-/// The time for which an unmount is tried before it is forced: a dying process holds its nodes for a moment.
+/// The time for which an unmount is tried before it is forced: a dying process holds its nodes for
+/// a moment.
 const BUSY: Duration = Duration::from_secs(2);
 
 /// The time for which a forced unmount is tried after that.
 const FORCED: Duration = Duration::from_secs(10);
 
-/// True if a jail can connect to the Unix sockets of the host that lie below a directory which it is shown.
+/// True if a jail can connect to the Unix sockets of the host that lie below a directory which it
+/// is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sockets {
     /// Not where the kernel can keep it from them (15).
@@ -33,8 +36,8 @@ enum Sockets {
     Reached,
 }
 
-/// Mounts everything of an ephemeral root below the instance's staging directory: for Linux programs what Linux has in
-/// `/proc`, `/sys` and `/dev`, too; at last an agent socket.
+/// Mounts everything of an ephemeral root below the instance's staging directory: for Linux
+/// programs what Linux has in `/proc`, `/sys` and `/dev`, too; at last an agent socket.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
@@ -71,14 +74,16 @@ pub(crate) fn stage(
         let told = |p: Parameters| p.flag("ro")?.flag("nosuid")?.flag("noexec");
         point("linprocfs", &format!("{tree}/proc"), &told)?;
         point("linsysfs", &format!("{tree}/sys"), &told)?;
-        // As links to the files, which Linux programs read there. Whatever is opened by one has the options of its own mount.
+        // As links to the files, which Linux programs read there. Whatever is opened by one has the
+        // options of its own mount.
         point("fdescfs", &format!("{tree}/dev/fd"), &|p| {
             p.flag("linrdlnk")
         })?;
         point("tmpfs", &format!("{tree}/dev/shm"), &sized)?;
     }
     for shown in &jail.mounts {
-        // The owner of the source may rename what is on its way at any moment. What is mounted is what was walked to.
+        // The owner of the source may rename what is on its way at any moment. What is mounted is
+        // what was walked to.
         let source = files::open_source(shown)?;
         files::open_mount_point(&staged, &shown.at)?;
         let at = format!("{top_text}{}", shown.at.display());
@@ -109,8 +114,8 @@ fn only_sockets(p: Parameters) -> Result<Parameters, Errno> {
 /// Walks to the directory of an agent's socket in the persistent jail with this root.
 ///
 /// # Errors
-/// Another agent has its agent socket there, or something else is mounted; it is not there, or not root's alone, on the
-/// way as well.
+/// Another agent has its agent socket there, or something else is mounted; it is not there, or not
+/// root's alone, on the way as well.
 pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
     let at = format!("{}{DOOR}", jail.trim_end_matches('/'));
     match all_mounted()?.iter().find(|mount| mount.on == at) {
@@ -128,9 +133,10 @@ pub(crate) fn door_in(jail: &str) -> Result<(OwnedFd, String), HelperRefusal> {
     Ok((point, at))
 }
 
-/// Shows an agent socket in a persistent jail. Root of that jail may rename what is on the way there, and the daemon
-/// what is on the way to the agent socket: so the agent socket is first mounted where neither can go, and from there on
-/// exactly the directory that was walked to. By that source it is known, whatever it is mounted on.
+/// Shows an agent socket in a persistent jail. Root of that jail may rename what is on the way
+/// there, and the daemon what is on the way to the agent socket: so the agent socket is first
+/// mounted where neither can go, and from there on exactly the directory that was walked to. By
+/// that source it is known, whatever it is mounted on.
 ///
 /// # Errors
 /// A step failed. What was mounted until then is in the record.
@@ -177,8 +183,8 @@ fn fact_of(mounted: &MountedFileSystem) -> RecordFact {
     }
 }
 
-/// A nullfs of exactly the directory that a descriptor is open on: nmount(2) takes paths alone, so this process goes
-/// there and mounts ".".
+/// A nullfs of exactly the directory that a descriptor is open on: nmount(2) takes paths alone, so
+/// this process goes there and mounts ".".
 fn mount_from(
     source: &OwnedFd,
     at: &str,
@@ -273,7 +279,8 @@ fn not_mounted(kind: &str, at: &str, why: &str) -> Mounting {
     ))
 }
 
-/// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be undone.
+/// Undoes the mounts that an instance's facts tell of, last first. Returns what could not be
+/// undone.
 pub(crate) fn undo(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     let mut left = Vec::new();
     for fact in facts.iter().rev() {
@@ -286,8 +293,8 @@ pub(crate) fn undo(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     left
 }
 
-/// The session whose directory a file system is mounted in or, as an agent socket in a persistent jail is, mounted
-/// from.
+/// The session whose directory a file system is mounted in or, as an agent socket in a persistent
+/// jail is, mounted from.
 fn session_of(mount: &MountedFileSystem) -> Option<SessionId> {
     [&mount.on, &mount.from].into_iter().find_map(|path| {
         let below = path.strip_prefix(STATE_DIR)?.strip_prefix('/')?;
@@ -295,7 +302,8 @@ fn session_of(mount: &MountedFileSystem) -> Option<SessionId> {
     })
 }
 
-/// Undoes what is mounted in or from the directories of such sessions, whatever records say: last first.
+/// Undoes what is mounted in or from the directories of such sessions, whatever records say: last
+/// first.
 pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     let mounted = match sys::all_mounted() {
         Ok(mounted) => mounted,
@@ -312,11 +320,13 @@ pub(crate) fn undo_strays(doomed: &dyn Fn(&SessionId) -> bool) -> Vec<String> {
     left
 }
 
-/// Unmounts one file system, if the kernel says that it is mounted at `at` and is this session's: with patience while it is busy, then by
-/// force, again and again. One that is not there, or has its id from a later mount elsewhere, is unmounted already.
+/// Unmounts one file system, if the kernel says that it is mounted at `at` and is this session's:
+/// with patience while it is busy, then by force, again and again. One that is not there, or has
+/// its id from a later mount elsewhere, is unmounted already.
 ///
-/// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount succeeds later (observed
-/// once on 15.1, in a sweep right after the supervisor of an ephemeral jail was killed; the cause was not found).
+/// Force alone does not end it: the kernel can answer EBUSY to force too, and the same unmount
+/// succeeds later (observed once on 15.1, in a sweep right after the supervisor of an ephemeral
+/// jail was killed; the cause was not found).
 fn unmount(session: &SessionId, fsid: [i32; 2], at: &str) -> Result<(), Errno> {
     let begun = Instant::now();
     loop {

@@ -75,8 +75,8 @@ pub(crate) fn check(policy: &Policy, caller: PasswdEntry) -> Result<(), HelperRe
     }
 }
 
-/// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of root's waits for
-/// it.
+/// Writes to stdout, within a time: a closed or full one is the asker's own loss, and no program of
+/// root's waits for it.
 fn print(text: &str) -> Result<(), HelperRefusal> {
     let stdout = std::io::stdout();
     let mut rest = text.as_bytes();

@@ -1,17 +1,19 @@
-//! Forgetting what was inherited: everything that a caller can set before execve(2) and that outlives it.
+//! Forgetting what was inherited: everything that a caller can set before execve(2) and that
+//! outlives it.
 
 use colibri_jail_helper::refusal::{HelperExit, HelperRefusal};
 use nix::sys::stat::{Mode, umask};
 
 use crate::sys;
 
-/// Resets timers, limits, scheduling, signals and their mask, descriptors above 2, umask, working directory,
-/// environment.
+/// Resets timers, limits, scheduling, signals and their mask, descriptors above 2, umask, working
+/// directory, environment.
 ///
 /// The session is left in the inner process, which can: a session leader cannot make another.
 ///
 /// # Errors
-/// A step that the system refuses, by name: with one of them undone the helper is not in its own hands.
+/// A step that the system refuses, by name: with one of them undone the helper is not in its own
+/// hands.
 pub(crate) fn forget() -> Result<(), HelperRefusal> {
     let failed = |tried| move |error| HelperRefusal::system("reset", tried, error);
     // Timers and the CPU limit first: these kill.
@@ -29,9 +31,10 @@ pub(crate) fn forget() -> Result<(), HelperRefusal> {
     Ok(())
 }
 
-/// Refuses standard descriptors that are not three anonymous pipes, each open as its number says: the first is the
-/// daemon's lifeline, and one that has a writer on this side never breaks. A pipe can neither be a directory that leads
-/// out of a jail nor a socket that takes other descriptors in.
+/// Refuses standard descriptors that are not three anonymous pipes, each open as its number says:
+/// the first is the daemon's lifeline, and one that has a writer on this side never breaks. A pipe
+/// can neither be a directory that leads out of a jail nor a socket that takes other descriptors
+/// in.
 ///
 /// # Errors
 /// [`HelperExit::Usage`], with the descriptor's number.

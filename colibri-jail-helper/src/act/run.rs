@@ -50,8 +50,8 @@ pub(crate) fn read_registry() -> Result<Registry, HelperRefusal> {
 }
 
 impl ServerRun<'_> {
-    /// Starts the server and stays until it has ended. Returns the server's exit code, or [`HelperExit::System`] if
-    /// something of the instance could not be undone.
+    /// Starts the server and stays until it has ended. Returns the server's exit code, or
+    /// [`HelperExit::System`] if something of the instance could not be undone.
     ///
     /// # Errors
     /// A refusal; then nothing was started, and what was made is undone.
@@ -142,8 +142,8 @@ impl ServerRun<'_> {
         }
         let mut sandbox = Sandbox::create(plan, uid, &environment, record)?;
         drop(environment);
-        // No copy of the server's stdout may stay here: its end is how the daemon sees the server's. One of stderr
-        // does, only to see whether there is still somebody who reads it.
+        // No copy of the server's stdout may stay here: its end is how the daemon sees the
+        // server's. One of stderr does, only to see whether there is still somebody who reads it.
         let heard = std::io::stderr()
             .as_fd()
             .try_clone_to_owned()
@@ -171,9 +171,10 @@ fn detach_output() -> Result<(), HelperRefusal> {
     nix::unistd::dup2_stderr(&null).map_err(failed("detach stderr"))
 }
 
-/// The outer process: waits for the inner one and ends as it did. It is the caller's child, which a caller can kill
-/// without kill(2) (by closing a descriptor of pdfork(2), for one), and on the caller's terminal, where it can be
-/// stopped: so its end must end nothing else, and nothing may wait for it.
+/// The outer process: waits for the inner one and ends as it did. It is the caller's child, which a
+/// caller can kill without kill(2) (by closing a descriptor of pdfork(2), for one), and on the
+/// caller's terminal, where it can be stopped: so its end must end nothing else, and nothing may
+/// wait for it.
 ///
 /// # Errors
 /// The system refuses; the inner process goes on.

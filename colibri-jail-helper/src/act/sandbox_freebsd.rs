@@ -1,4 +1,5 @@
-//! The jail of an instance: making it or entering it, starting the server in it, and undoing all of it.
+//! The jail of an instance: making it or entering it, starting the server in it, and undoing all of
+//! it.
 //!
 //! ```text
 //! outer ── supervisor (reaper, owns the jail's descriptor) ── server, in the jail
@@ -38,8 +39,9 @@ const ERRMSG_ROOM: usize = 1024;
 /// Refuses what the state of the system does not allow, before anything is made.
 ///
 /// # Errors
-/// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or is not the one the
-/// entry means, resource accounting that is off, a kernel in which a jail has no network stack of its own.
+/// A path that is not as it must be, a live jail in the way, a persistent jail that does not run or
+/// is not the one the entry means, resource accounting that is off, a kernel in which a jail has no
+/// network stack of its own.
 pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     if plan.limits.needs_racct && !racct() {
         return Err(HelperRefusal::file(
@@ -81,8 +83,8 @@ fn racct() -> bool {
     sys::sysctl_number("kern.racct.enable") == Some(1)
 }
 
-/// The modules without which no Linux program starts, or not all of its file systems are there. They are looked for, since
-/// nmount(2) would load those of file systems by itself.
+/// The modules without which no Linux program starts, or not all of its file systems are there.
+/// They are looked for, since nmount(2) would load those of file systems by itself.
 const LINUX_MODULES: &[&str] = &["linux64elf", "linprocfs", "linsysfs", "fdescfs"];
 
 /// Refuses where Linux programs cannot run: loading modules into the kernel is the administrator's.
@@ -139,8 +141,8 @@ fn jails() -> Result<Vec<Live>, HelperRefusal> {
     }
 }
 
-/// Two jails that share directories can pass descriptors and links to each other. A jail whose root is `/` (a service
-/// jail) is the host in this respect, and in nobody's way.
+/// Two jails that share directories can pass descriptors and links to each other. A jail whose root
+/// is `/` (a service jail) is the host in this respect, and in nobody's way.
 fn refuse_jails_in_the_way(root: &Path) -> Result<(), HelperRefusal> {
     let root = root.to_string_lossy();
     for jail in jails()? {
@@ -156,7 +158,8 @@ fn refuse_jails_in_the_way(root: &Path) -> Result<(), HelperRefusal> {
     Ok(())
 }
 
-/// A nullfs of a directory does not show what is mounted below it: the base of a thin jail would be missing.
+/// A nullfs of a directory does not show what is mounted below it: the base of a thin jail would be
+/// missing.
 fn refuse_thin_root(root: &Path) -> Result<(), HelperRefusal> {
     let below = format!("{}/", root.display());
     let mounted = sys::all_mounted()
@@ -219,7 +222,8 @@ pub(crate) struct Sandbox {
     main: Pid,
     code: Option<i32>,
     empty: bool,
-    // Held for its life alone: the kernel removes the jail with the last copy, whatever ends this process.
+    // Held for its life alone: the kernel removes the jail with the last copy, whatever ends this
+    // process.
     _owner: Option<OwnedFd>,
 }
 
@@ -348,8 +352,8 @@ impl Sandbox {
     }
 }
 
-/// Makes the jail, empty. It persists until it is removed; where the kernel has owning descriptors (15), it is removed
-/// with the one that is returned.
+/// Makes the jail, empty. It persists until it is removed; where the kernel has owning descriptors
+/// (15), it is removed with the one that is returned.
 fn make_jail(
     jail: &Ephemeral,
     session: &SessionId,
@@ -400,7 +404,8 @@ fn make_jail(
                 .map_err(|error| HelperRefusal::system("jail", "own the jail", error))?;
             Ok((jid, Some(owner)))
         }
-        // A kernel before 15 does not know the flag, and says so by an EINVAL without a word. Any other EINVAL has one.
+        // A kernel before 15 does not know the flag, and says so by an EINVAL without a word. Any
+        // other EINVAL has one.
         Err(Errno::EINVAL) if parameters.read_text("errmsg").is_empty() => {
             let mut parameters = build(false).map_err(failed)?;
             let made = sys::jail_set(&mut parameters, libc::JAIL_CREATE);
@@ -443,11 +448,12 @@ fn address_bytes(address: &IpAddr) -> Vec<u8> {
     }
 }
 
-/// Every `allow` parameter that this kernel knows, as itself if the plan has it, else negated: what a kernel will
-/// allow by default tomorrow is then refused today.
+/// Every `allow` parameter that this kernel knows, as itself if the plan has it, else negated: what
+/// a kernel will allow by default tomorrow is then refused today.
 ///
-/// `suser` stays: with `allow.nosuser` the child could enter the jail as root and not give up root in it (observed:
-/// setgroups(2) fails with EPERM). No process of the jail is root after that, and none can become it.
+/// `suser` stays: with `allow.nosuser` the child could enter the jail as root and not give up root
+/// in it (observed: setgroups(2) fails with EPERM). No process of the jail is root after that, and
+/// none can become it.
 fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, HelperRefusal> {
     let known = sys::sysctl_names_below("security.jail.param.allow")
         .map_err(|error| HelperRefusal::system("jail", "list the allow parameters", error))?;
@@ -474,8 +480,8 @@ fn allow_parameters(jail: &Ephemeral) -> Result<Vec<String>, HelperRefusal> {
     Ok(parameters)
 }
 
-/// The limits that rctl(8) holds for an instance as a whole. `swapuse` alone counts shared memory that nobody has
-/// mapped, as of shm_open(SHM_ANON); threads are counted by nothing else.
+/// The limits that rctl(8) holds for an instance as a whole. `swapuse` alone counts shared memory
+/// that nobody has mapped, as of shm_open(SHM_ANON); threads are counted by nothing else.
 const RULES: &[(&str, RctlResource)] = &[
     ("vmemoryuse", RctlResource::Memory),
     ("swapuse", RctlResource::Swap),
@@ -483,7 +489,8 @@ const RULES: &[(&str, RctlResource)] = &[
     ("nthr", RctlResource::Threads),
 ];
 
-/// Rules on the login class, which is the instance's alone, in an ephemeral jail and in a persistent one.
+/// Rules on the login class, which is the instance's alone, in an ephemeral jail and in a
+/// persistent one.
 fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), HelperRefusal> {
     let class = session.mark();
     for (resource, limit) in RULES {
@@ -495,7 +502,8 @@ fn add_rules(session: &SessionId, limits: &PlannedLimits) -> Result<(), HelperRe
     Ok(())
 }
 
-/// Undoes what a record tells of: processes, jail, mounts, rules, in this order. Returns what is left.
+/// Undoes what a record tells of: processes, jail, mounts, rules, in this order. Returns what is
+/// left.
 pub(crate) fn clear(session: &SessionId, facts: &[RecordFact]) -> Vec<String> {
     let mut left = Vec::new();
     match jails() {
@@ -531,8 +539,8 @@ fn remove_jail(jail: &Live) -> Option<String> {
     }
 }
 
-/// Kills every process that bears the mark of such a session, again and again until none does: one may fork while it is
-/// looked for.
+/// Kills every process that bears the mark of such a session, again and again until none does: one
+/// may fork while it is looked for.
 fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
     let mut alive = Vec::new();
     for _ in 0..100 {
@@ -558,7 +566,8 @@ fn kill_marked(doomed: &dyn Fn(&SessionId) -> bool) -> Option<String> {
     ))
 }
 
-/// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions that somebody owns.
+/// Undoes what no record tells of: a record may be lost, the marks are not. `live` are the sessions
+/// that somebody owns.
 pub(crate) fn clear_strays(live: &BTreeSet<SessionId>) -> Vec<String> {
     let mut left = Vec::new();
     let strange = |session: &SessionId| !live.contains(session);

@@ -1,12 +1,14 @@
-//! The development sandbox of Linux: namespaces in the place of a jail, so that everything around it can be tried for
-//! real. It is no jail, is never packaged, and does nothing that FreeBSD alone can do.
+//! The development sandbox of Linux: namespaces in the place of a jail, so that everything around
+//! it can be tried for real. It is no jail, is never packaged, and does nothing that FreeBSD alone
+//! can do.
 //!
 //! ```text
 //! outer ── supervisor ── init (pid 1 of the pid namespace) ── server
 //! ```
 //!
-//! The init mounts, in a mount namespace of its own, so that nothing has to be unmounted: when it is killed, or its
-//! supervisor is, the kernel kills all that is in the namespace, and the mounts are gone with the last of them.
+//! The init mounts, in a mount namespace of its own, so that nothing has to be unmounted: when it
+//! is killed, or its supervisor is, the kernel kills all that is in the namespace, and the mounts
+//! are gone with the last of them.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -36,7 +38,8 @@ use crate::sys::{self, WaitStatus};
 /// Refuses what this system cannot do, before anything is made.
 ///
 /// # Errors
-/// "FreeBSD only", for persistent jails, addresses, the host network, `allow` and resource accounting.
+/// "FreeBSD only", for persistent jails, addresses, the host network, `allow` and resource
+/// accounting.
 pub(crate) fn check(plan: &ConfinementPlan) -> Result<(), HelperRefusal> {
     let only = |what| Err(freebsd_only(what));
     let ServerPlace::Ephemeral(jail) = &plan.place else {
@@ -213,7 +216,8 @@ fn read(fd: &OwnedFd, buffer: &mut [u8]) -> usize {
     nix::unistd::read(fd, buffer).unwrap_or(0)
 }
 
-/// Undoes what a record tells of. Nothing outlives the sandbox's processes, and they do not outlive their supervisor.
+/// Undoes what a record tells of. Nothing outlives the sandbox's processes, and they do not outlive
+/// their supervisor.
 pub(crate) fn clear(_: &SessionId, _: &[RecordFact]) -> Vec<String> {
     Vec::new()
 }
@@ -238,7 +242,8 @@ impl Init<'_> {
         let failed = |tried| move |error| HelperRefusal::system("sandbox", tried, error);
         sys::signal_on_parent_death(Some(Signal::SIGKILL))
             .map_err(failed("set the parent-death signal"))?;
-        // The supervisor may have died before that. Its pid is not visible from here; its end of the pipe is.
+        // The supervisor may have died before that. Its pid is not visible from here; its end of
+        // the pipe is.
         let mut reader = [PollFd::new(self.supervisor.as_fd(), PollFlags::empty())];
         if poll(&mut reader, PollTimeout::ZERO).is_ok_and(|n| n > 0) {
             return Err(HelperRefusal::system(
@@ -262,7 +267,8 @@ impl Init<'_> {
             .map_err(failed("make mounts private"))?;
         self.stage(&record.root())?;
         nix::unistd::sethostname(self.session.mark()).map_err(failed("set the host name"))?;
-        // The record's lock must not live on in this process: the supervisor's death has to free it.
+        // The record's lock must not live on in this process: the supervisor's death has to free
+        // it.
         sys::close_all_but(self.supervisor.as_raw_fd()).map_err(failed("close descriptors"))?;
         self.say(&[STAGED])?;
         let Some(main) = sys::fork().map_err(failed("fork"))? else {
@@ -361,8 +367,8 @@ impl Init<'_> {
             Some(options.as_str()),
         )
         .map_err(failed("mount /tmp"))?;
-        // Some programs find themselves by /proc/self. Where the root has a place for it they get their own processes'
-        // directories and nothing of the kernel's; FreeBSD's jails have none.
+        // Some programs find themselves by /proc/self. Where the root has a place for it they get
+        // their own processes' directories and nothing of the kernel's; FreeBSD's jails have none.
         if let Ok(proc) = files::open_mount_point(&staged, Path::new("/proc")) {
             let flags =
                 MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -378,7 +384,8 @@ impl Init<'_> {
         }
         for shown in &self.jail.mounts {
             let source = files::open_source(shown)?;
-            // Checked through the staged root, mounted by path below it: all of it is root's, and read-only.
+            // Checked through the staged root, mounted by path below it: all of it is root's, and
+            // read-only.
             files::open_mount_point(&staged, &shown.at)?;
             let below = shown.at.strip_prefix("/").unwrap_or(&shown.at);
             let restricted = if shown.write {

@@ -23,7 +23,8 @@ impl Environment {
     /// Builds the environment of a plan, reading its secrets.
     ///
     /// # Errors
-    /// A secret, or the directory of secrets, is missing, readable by others, too large, or holds a NUL.
+    /// A secret, or the directory of secrets, is missing, readable by others, too large, or holds a
+    /// NUL.
     pub(crate) fn build(plan: &ConfinementPlan) -> Result<Self, HelperRefusal> {
         let directory = match plan.secrets().is_empty() {
             true => None,

@@ -35,8 +35,9 @@ pub(crate) struct ServerChild<'p> {
 }
 
 impl ServerChild<'_> {
-    /// Makes this process the server. `enter` puts it into the jail; it is called once everything that a hostile root
-    /// of a persistent jail could reach through this process is closed or barred.
+    /// Makes this process the server. `enter` puts it into the jail; it is called once everything
+    /// that a hostile root of a persistent jail could reach through this process is closed or
+    /// barred.
     ///
     /// # Errors
     /// A step failed and nothing was executed; the caller says so and ends.
@@ -113,8 +114,9 @@ impl ServerChild<'_> {
     }
 }
 
-/// The standard input of the server or agent, for the process that becomes it or makes it, before that one leaves the
-/// host's root: an agent may have /dev/null, and the supervisor alone the lifeline.
+/// The standard input of the server or agent, for the process that becomes it or makes it, before
+/// that one leaves the host's root: an agent may have /dev/null, and the supervisor alone the
+/// lifeline.
 ///
 /// # Errors
 /// /dev/null cannot be opened.
@@ -144,7 +146,8 @@ fn set_limits(limits: &PlannedLimits) -> Result<(), HelperRefusal> {
             ResourceLimit::Planned(limit) => limits.get(*limit),
         };
         let Some(most) = most else { continue };
-        // A soft limit as every login has it: some programs reserve their whole stack limit for each thread.
+        // A soft limit as every login has it: some programs reserve their whole stack limit for
+        // each thread.
         let soft = match bound {
             ResourceLimit::Planned(RctlResource::Stack) => most.min(8 << 20),
             _ => most,

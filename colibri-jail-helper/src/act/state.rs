@@ -1,6 +1,6 @@
-//! `/var/run/colibri-jail`: one lock for counting, creating and sweeping, and one directory per instance with its
-//! record, which its supervisor holds flocked for as long as it lives. The kernel drops the lock with its holder, so
-//! that "nobody owns this" is a fact and not a guess about pids.
+//! `/var/run/colibri-jail`: one lock for counting, creating and sweeping, and one directory per
+//! instance with its record, which its supervisor holds flocked for as long as it lives. The kernel
+//! drops the lock with its holder, so that "nobody owns this" is a fact and not a guess about pids.
 //!
 //! ```text
 //! lock                 flocked while instances are counted, made, removed or swept; in it, by whom
@@ -35,8 +35,8 @@ use crate::act::files::{self, RequiredOwner};
 /// The most bytes of a record or of `starts` that are read.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The longest that the lock is waited for. It is held for a few file operations, or by a sweep, which can take its
-/// time over mounts that are busy.
+/// The longest that the lock is waited for. It is held for a few file operations, or by a sweep,
+/// which can take its time over mounts that are busy.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(15);
 
 /// The state directory.
@@ -94,7 +94,8 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_CLOEXEC);
 
 impl StateDirectory {
-    /// Opens the state directory for a request; makes it if it is not there (`/var/run` is emptied at boot).
+    /// Opens the state directory for a request; makes it if it is not there (`/var/run` is emptied
+    /// at boot).
     ///
     /// # Errors
     /// It, or a directory above it, is not root's alone.
@@ -165,8 +166,8 @@ impl StateDirectory {
         ))
     }
 
-    /// Signals a live supervisor to end, and waits until it has; gives the record to the caller if the supervisor left
-    /// it behind.
+    /// Signals a live supervisor to end, and waits until it has; gives the record to the caller if
+    /// the supervisor left it behind.
     ///
     /// # Errors
     /// It is still there after `patience`.
@@ -196,8 +197,8 @@ impl StateDirectory {
         }
     }
 
-    /// Writes the order into the instance's FIFO. `false`: nobody reads it, as in the moment between making the record
-    /// and opening the FIFO, or at the very end.
+    /// Writes the order into the instance's FIFO. `false`: nobody reads it, as in the moment
+    /// between making the record and opening the FIFO, or at the very end.
     ///
     /// # Errors
     /// The FIFO cannot be opened.
@@ -279,11 +280,13 @@ impl LockedStateDirectory<'_> {
         Ok(owned)
     }
 
-    /// Counts what lives and what was started lately, and refuses one more than the policy allows, or than leaves other
-    /// servers some. A start that is admitted counts from now on. Returns the uid for the instance.
+    /// Counts what lives and what was started lately, and refuses one more than the policy allows,
+    /// or than leaves other servers some. A start that is admitted counts from now on. Returns the
+    /// uid for the instance.
     ///
     /// # Errors
-    /// [`HelperExit::Limit`], naming the number; [`HelperExit::TryLater`] where something else is in the way.
+    /// [`HelperExit::Limit`], naming the number; [`HelperExit::TryLater`] where something else is
+    /// in the way.
     pub(crate) fn admit(
         &self,
         plan: &ConfinementPlan,
@@ -497,7 +500,8 @@ impl InstanceRecord {
             .join("root")
     }
 
-    /// The FIFO in which the order to end comes. Open for writing too, so that it never reports a hang-up.
+    /// The FIFO in which the order to end comes. Open for writing too, so that it never reports a
+    /// hang-up.
     ///
     /// # Errors
     /// It is not there.

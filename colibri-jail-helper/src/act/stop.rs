@@ -21,8 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The longest time that killed supervisors take to be gone.
 const MAX_KILLED: Duration = Duration::from_secs(5);
 
-/// Ends one instance: by order if a supervisor lives, else by undoing what its record tells of. What is not there has
-/// ended already.
+/// Ends one instance: by order if a supervisor lives, else by undoing what its record tells of.
+/// What is not there has ended already.
 ///
 /// # Errors
 /// Something is left.
@@ -39,8 +39,9 @@ pub(crate) fn stop(asker: RequestingUser, session: &SessionId) -> Result<(), Hel
     report(line, &left)
 }
 
-/// Ends every instance, whoever started it and whatever keeps its pipes open, and undoes what is left. A supervisor
-/// that somebody has stopped is continued; one that does not end for all that is killed.
+/// Ends every instance, whoever started it and whatever keeps its pipes open, and undoes what is
+/// left. A supervisor that somebody has stopped is continued; one that does not end for all that is
+/// killed.
 ///
 /// # Errors
 /// Something is left.
@@ -48,8 +49,8 @@ pub(crate) fn stop_all(asker: RequestingUser) -> Result<(), HelperRefusal> {
     let state = StateDirectory::open("stop --all")?;
     let begun = Instant::now();
     loop {
-        // Under the lock, so that a pid is of whom the record says: its supervisor can neither remove the record nor,
-        // before that, end.
+        // Under the lock, so that a pid is of whom the record says: its supervisor can neither
+        // remove the record nor, before that, end.
         let locked = state.lock()?;
         let owned = locked.owned()?;
         if owned.is_empty() {
@@ -78,8 +79,8 @@ pub(crate) fn stop_all(asker: RequestingUser) -> Result<(), HelperRefusal> {
     sweep_for(asker, &state)
 }
 
-/// Undoes everything that no live helper owns. The lock is held throughout, so that nothing is made meanwhile; what
-/// lives is not touched.
+/// Undoes everything that no live helper owns. The lock is held throughout, so that nothing is made
+/// meanwhile; what lives is not touched.
 ///
 /// # Errors
 /// Something is left.

@@ -18,14 +18,15 @@ const GRACE: Duration = Duration::from_secs(2);
 /// From SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(1);
 
-/// The most of each of the two once nobody reads the server's stderr any more: the daemon does for as long as it lives,
-/// so it was killed, and within two seconds of that nothing may be left.
+/// The most of each of the two once nobody reads the server's stderr any more: the daemon does for
+/// as long as it lives, so it was killed, and within two seconds of that nothing may be left.
 const GRACE_ABANDONED: Duration = Duration::from_millis(500);
 
 /// Between two attempts to kill what is still there.
 const KILL_AGAIN: Duration = Duration::from_millis(50);
 
-/// The time for which SIGKILL is tried; a process in an uninterruptible sleep can outlast any of it.
+/// The time for which SIGKILL is tried; a process in an uninterruptible sleep can outlast any of
+/// it.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The end of a supervised instance.
@@ -71,9 +72,10 @@ enum SupervisionPhase {
     Killing { since: Instant },
 }
 
-/// Watches until no process is left, and ends what does not end by itself. Nothing is ever read from the server's
-/// stdin: with no events asked for, poll(2) reports its hang-up alone, whatever bytes are still in it. `heard` is a
-/// copy of the server's stderr, which reports in the same way that its last reader is gone.
+/// Watches until no process is left, and ends what does not end by itself. Nothing is ever read
+/// from the server's stdin: with no events asked for, poll(2) reports its hang-up alone, whatever
+/// bytes are still in it. `heard` is a copy of the server's stderr, which reports in the same way
+/// that its last reader is gone.
 ///
 /// # Errors
 /// The system refused to wait or to poll; the caller tears down all the same.
@@ -133,7 +135,8 @@ pub(crate) fn watch(
         if let Some(wake) = sandbox.wake() {
             fds.push(PollFd::new(wake, PollFlags::POLLIN));
         }
-        // SIGCHLD and SIGTERM are let in here and nowhere else, so that none is missed between looking and waiting.
+        // SIGCHLD and SIGTERM are let in here and nowhere else, so that none is missed between
+        // looking and waiting.
         match ppoll(
             &mut fds,
             timeout.map(TimeSpec::from_duration),
@@ -155,7 +158,8 @@ pub(crate) fn watch(
                 cause = Cause::Lifeline;
                 SupervisionPhase::Grace { until: now + GRACE }
             }
-            // A process that is killed loses its pipes one by one, so this comes after the other, or never.
+            // A process that is killed loses its pipes one by one, so this comes after the other,
+            // or never.
             SupervisionPhase::Grace { until } if cause == Cause::Lifeline && happened(1) => {
                 cause = Cause::Abandoned;
                 let soon = now + GRACE_ABANDONED;

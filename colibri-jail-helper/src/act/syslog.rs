@@ -1,8 +1,8 @@
 //! Audit lines on their way to syslogd(8).
 //!
-//! A datagram on syslogd's own socket, and not syslog(3): that one keeps a hidden descriptor, reads the environment and
-//! the time zone, falls back to the console, and never says whether anybody heard, which `"audit": "require"` must
-//! know.
+//! A datagram on syslogd's own socket, and not syslog(3): that one keeps a hidden descriptor, reads
+//! the environment and the time zone, falls back to the console, and never says whether anybody
+//! heard, which `"audit": "require"` must know.
 
 use std::os::fd::AsRawFd;
 
@@ -14,7 +14,8 @@ use nix::sys::socket::{
 };
 use std::os::fd::AsFd;
 
-/// The sockets of syslogd(8); on FreeBSD its socket for root alone comes first, which users cannot flood.
+/// The sockets of syslogd(8); on FreeBSD its socket for root alone comes first, which users cannot
+/// flood.
 const SOCKETS: &[&str] = if cfg!(target_os = "freebsd") {
     &["/var/run/logpriv", "/var/run/log"]
 } else {
@@ -58,7 +59,8 @@ fn send_to(path: &str, message: &[u8]) -> Result<(), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let socket = socket(AddressFamily::Unix, SockType::Datagram, flags, None)?;
     connect(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
-    // A queue that is full for a second belongs to a syslogd that hangs. One try more than the wait, no loop.
+    // A queue that is full for a second belongs to a syslogd that hangs. One try more than the
+    // wait, no loop.
     match send(socket.as_raw_fd(), message, MsgFlags::empty()) {
         Err(Errno::EAGAIN | Errno::ENOBUFS) => {
             poll(

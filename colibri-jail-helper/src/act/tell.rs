@@ -1,4 +1,5 @@
-//! Lines on the helper's standard error: whole lines, short enough to be written at once or not at all.
+//! Lines on the helper's standard error: whole lines, short enough to be written at once or not at
+//! all.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -11,8 +12,9 @@ use crate::sys;
 /// POSIX's least PIPE_BUF: a pipe takes this much whole, and between no one else's bytes.
 const MAX_LINE: usize = 512;
 
-/// Writes `helper: <text>` as one line, control characters escaped. Waits for a full pipe for as long as `patience`
-/// says and then gives the line up: a caller that does not read must not hold a program of root's.
+/// Writes `helper: <text>` as one line, control characters escaped. Waits for a full pipe for as
+/// long as `patience` says and then gives the line up: a caller that does not read must not hold a
+/// program of root's.
 ///
 /// Returns whether the line was written.
 pub(crate) fn line(text: &str, patience: PollTimeout) -> bool {

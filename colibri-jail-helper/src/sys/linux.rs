@@ -78,7 +78,8 @@ pub(crate) const HARMLESS: &[Resource] = &[
     libc::RLIMIT_RTPRIO,
 ];
 
-/// Always true: the kernel itself refuses `..` from what was moved out of a bound directory (path_connected).
+/// Always true: the kernel itself refuses `..` from what was moved out of a bound directory
+/// (path_connected).
 pub(crate) fn holds_its_files(_: BorrowedFd<'_>) -> Result<bool, Errno> {
     Ok(true)
 }
@@ -90,7 +91,8 @@ pub(crate) fn clear_environment() -> Result<(), Errno> {
 }
 
 fn prctl(option: c_int, value: libc::c_ulong) -> Result<c_int, Errno> {
-    // SAFETY: the options used here take one number, and no pointer; the unused arguments must be 0 (prctl(2)).
+    // SAFETY: the options used here take one number, and no pointer; the unused arguments must be 0
+    // (prctl(2)).
     Errno::result(unsafe {
         libc::prctl(
             option,
@@ -127,8 +129,8 @@ pub(crate) fn bar_tracing() -> Result<(), Errno> {
 
 /// Goes back to the ordinary scheduling class, priority and processors.
 pub(crate) fn reset_scheduling() -> Result<(), Errno> {
-    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed; the kernel takes
-    // of the processors those that there are.
+    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are
+    // passed; the kernel takes of the processors those that there are.
     unsafe {
         let ordinary: libc::sched_param = std::mem::zeroed();
         Errno::result(libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary))?;
@@ -145,8 +147,8 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     super::clear_nice()
 }
 
-/// The fault of the standard descriptors, which must be three anonymous pipes, read from and written to as their
-/// numbers say; `None` if there is none.
+/// The fault of the standard descriptors, which must be three anonymous pipes, read from and
+/// written to as their numbers say; `None` if there is none.
 pub(crate) fn fault_of_pipes() -> Option<String> {
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
     let mut seen = Vec::new();
@@ -200,9 +202,9 @@ pub(crate) fn mark(_: &SessionId) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Leaves the session keyring that was inherited, in which the caller may keep its keys, for an empty one
-/// (keyrings(7)). Where a kernel knows no keys, or a container's filter lets nobody ask for them, there is nothing to
-/// leave.
+/// Leaves the session keyring that was inherited, in which the caller may keep its keys, for an
+/// empty one (keyrings(7)). Where a kernel knows no keys, or a container's filter lets nobody ask
+/// for them, there is nothing to leave.
 pub(crate) fn leave_keyring() -> Result<(), Errno> {
     const JOIN_SESSION_KEYRING: c_int = 1;
     // SAFETY: numbers, and no name: the new keyring is nobody else's.
@@ -224,8 +226,8 @@ pub(crate) fn separate_children() -> Result<(), Errno> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWPID)
 }
 
-/// Raises the loopback interface of this process's network namespace, which then has 127.0.0.1 and ::1
-/// (netdevice(7)).
+/// Raises the loopback interface of this process's network namespace, which then has 127.0.0.1 and
+/// ::1 (netdevice(7)).
 pub(crate) fn raise_loopback() -> Result<(), Errno> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let socket = socket(
@@ -234,8 +236,8 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
-    // SAFETY: an all-zero ifreq is valid; the ioctls take a pointer to a live one, whose name ends with a NUL, and of
-    // its union the flags alone are used.
+    // SAFETY: an all-zero ifreq is valid; the ioctls take a pointer to a live one, whose name ends
+    // with a NUL, and of its union the flags alone are used.
     unsafe {
         let mut request: libc::ifreq = std::mem::zeroed();
         for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
@@ -258,8 +260,9 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
 
 /// close_range(2).
 pub(crate) fn close_range(first: u32, last: u32) -> Result<(), Errno> {
-    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
-    // calls this before anything was opened, the others are about to exec or to wait only.
+    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use
+    // afterwards: one calls this before anything was opened, the others are about to exec or to
+    // wait only.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
     Errno::result(done).map(drop)
 }

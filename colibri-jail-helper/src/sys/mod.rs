@@ -1,5 +1,5 @@
-//! The wall around `unsafe`: what the helper needs of the system and nix has no safe call for. Everything here is small
-//! enough to be checked by reading it; every decision is made outside.
+//! The wall around `unsafe`: what the helper needs of the system and nix has no safe call for.
+//! Everything here is small enough to be checked by reading it; every decision is made outside.
 
 #![allow(unsafe_code, reason = "system calls that no safe library offers")]
 
@@ -39,7 +39,8 @@ pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
 /// Stops the three interval timers, which survive execve(2) and would kill the helper.
 pub(crate) fn clear_timers() -> Result<(), Errno> {
     for which in [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc::ITIMER_PROF] {
-        // SAFETY: an all-zero itimerval is valid and means "stopped"; the old value is not asked for.
+        // SAFETY: an all-zero itimerval is valid and means "stopped"; the old value is not asked
+        // for.
         let done = unsafe {
             let zero: libc::itimerval = std::mem::zeroed();
             libc::setitimer(which, &zero, std::ptr::null_mut())
@@ -51,8 +52,8 @@ pub(crate) fn clear_timers() -> Result<(), Errno> {
 
 /// Removes every limit that a caller may have set; core files stay off. Needs root.
 ///
-/// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft one goes up to it,
-/// and that is enough unless it is one of those that kill or starve.
+/// Root without CAP_SYS_RESOURCE (some Linux containers) cannot raise a hard limit. Then the soft
+/// one goes up to it, and that is enough unless it is one of those that kill or starve.
 pub(crate) fn lift_limits() -> Result<(), Errno> {
     for (which, _) in RESOURCES {
         let most = match *which {
@@ -77,7 +78,8 @@ pub(crate) fn lift_limits() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Descriptors that the helper and most servers can do with; "no limit" is refused by Linux for these.
+/// Descriptors that the helper and most servers can do with; "no limit" is refused by Linux for
+/// these.
 const OPEN_FILES: libc::rlim_t = 4096;
 
 fn hard_limit(which: Resource) -> Result<libc::rlim_t, Errno> {
@@ -99,8 +101,8 @@ pub(crate) enum ResourceLimit {
     Fixed(u64),
 }
 
-/// Sets the limits of one resource, or the hard limit that this process has where that is lower. A resource that an
-/// older kernel does not know is left out.
+/// Sets the limits of one resource, or the hard limit that this process has where that is lower. A
+/// resource that an older kernel does not know is left out.
 pub(crate) fn lower_limit(which: Resource, soft: u64, hard: u64) -> Result<(), Errno> {
     let most = match hard_limit(which) {
         Err(Errno::EINVAL) if YOUNG.contains(&which) => return Ok(()),
@@ -123,17 +125,18 @@ fn set_limit(which: Resource, soft: libc::rlim_t, hard: libc::rlim_t) -> Result<
     Errno::result(unsafe { libc::setrlimit(which, &limit) }).map(drop)
 }
 
-/// Sets signals, real-time ones included, to be ignored or to their default, where that can be: ignoring one discards
-/// it if it was pending.
+/// Sets signals, real-time ones included, to be ignored or to their default, where that can be:
+/// ignoring one discards it if it was pending.
 fn set_signals(numbers: impl Iterator<Item = c_int>, disposition: libc::sighandler_t) {
     for number in numbers {
-        // SAFETY: no handler is installed, only default or ignore. The result does not matter: the few signals that
-        // cannot be set cannot be ignored or pending either.
+        // SAFETY: no handler is installed, only default or ignore. The result does not matter: the
+        // few signals that cannot be set cannot be ignored or pending either.
         unsafe { libc::signal(number, disposition) };
     }
 }
 
-/// Forgets signals that are pending and dispositions that were inherited, and lets every signal in again.
+/// Forgets signals that are pending and dispositions that were inherited, and lets every signal in
+/// again.
 pub(crate) fn reset_signals() -> Result<(), Errno> {
     set_signals(1..=MAX_SIGNAL, libc::SIG_IGN);
     set_signals(1..=MAX_SIGNAL, libc::SIG_DFL);
@@ -148,8 +151,8 @@ extern "C" fn note_end(_: c_int) {
 
 extern "C" fn only_wake(_: c_int) {}
 
-/// Ignores what a terminal or a closed pipe could send; SIGCHLD and SIGTERM stay blocked, to be let in by ppoll(2)
-/// alone, and interrupt it.
+/// Ignores what a terminal or a closed pipe could send; SIGCHLD and SIGTERM stay blocked, to be let
+/// in by ppoll(2) alone, and interrupt it.
 pub(crate) fn signals_of_supervisor() -> Result<(), Errno> {
     use Signal::*;
     let ignore = SigAction::new(SigHandler::SigIgn, SaFlags::empty(), SigSet::empty());
@@ -177,8 +180,9 @@ pub(crate) fn signals_of_supervisor() -> Result<(), Errno> {
     Ok(())
 }
 
-/// Ignores every signal that can be but SIGCHLD: for the process that only relays its child's status, which the kernel
-/// throws away if the child ends while SIGCHLD is ignored, be it for a moment.
+/// Ignores every signal that can be but SIGCHLD: for the process that only relays its child's
+/// status, which the kernel throws away if the child ends while SIGCHLD is ignored, be it for a
+/// moment.
 pub(crate) fn ignore_signals() {
     set_signals(
         (1..=MAX_SIGNAL).filter(|number| *number != libc::SIGCHLD),
@@ -186,9 +190,11 @@ pub(crate) fn ignore_signals() {
     );
 }
 
-/// Ends this process by the signal of this number, as its child was ended, so that whoever waits sees the same.
+/// Ends this process by the signal of this number, as its child was ended, so that whoever waits
+/// sees the same.
 pub(crate) fn die_by(number: c_int) -> ! {
-    // SAFETY: the default action installs no handler; raise(3) touches no memory. Core files were switched off.
+    // SAFETY: the default action installs no handler; raise(3) touches no memory. Core files were
+    // switched off.
     unsafe {
         libc::signal(number, libc::SIG_DFL);
         let _ = SigSet::empty().thread_set_mask();
@@ -198,8 +204,8 @@ pub(crate) fn die_by(number: c_int) -> ! {
     std::process::exit(128 + number)
 }
 
-/// Runs `act`, whose system calls fail with EINTR once `most` has passed, and go on failing: nobody parks a program of
-/// root's by not reading what it writes.
+/// Runs `act`, whose system calls fail with EINTR once `most` has passed, and go on failing: nobody
+/// parks a program of root's by not reading what it writes.
 pub(crate) fn within<T>(most: Duration, act: impl FnOnce() -> T) -> Result<T, Errno> {
     let wake = SigAction::new(
         SigHandler::Handler(only_wake),
@@ -244,7 +250,8 @@ pub(crate) fn asked_to_end() -> bool {
 /// Overwrites what must not stay in memory.
 pub(crate) fn wipe(bytes: &mut [u8]) {
     for byte in bytes {
-        // SAFETY: a valid, exclusive reference; volatile, so that the write is not left out for being the last.
+        // SAFETY: a valid, exclusive reference; volatile, so that the write is not left out for
+        // being the last.
         unsafe { std::ptr::write_volatile(byte, 0) };
     }
 }
@@ -279,8 +286,8 @@ pub(crate) enum WaitStatus {
     NoChildren,
 }
 
-/// Waits for `pid`, or for any child, at once or for as long as it takes. nix's waitpid(2) knows no real-time signals,
-/// and takes a child that one of them ended for an error.
+/// Waits for `pid`, or for any child, at once or for as long as it takes. nix's waitpid(2) knows no
+/// real-time signals, and takes a child that one of them ended for an error.
 pub(crate) fn wait(pid: Option<Pid>, block: bool) -> Result<WaitStatus, Errno> {
     let mut status = 0;
     let flags = if block { 0 } else { libc::WNOHANG };

@@ -93,8 +93,8 @@ impl Crowd {
         }
     }
 
-    /// Has every connection call again as soon as it is answered, while `goes_on` of the calls that were made so far;
-    /// then waits for the answers. How many there were.
+    /// Has every connection call again as soon as it is answered, while `goes_on` of the calls that
+    /// were made so far; then waits for the answers. How many there were.
     pub(crate) fn run(&mut self, goes_on: impl Fn(usize) -> bool) -> usize {
         let (mut buffer, mut waiting) = (vec![0; 64 * 1024], CONNECTIONS);
         let mut made = CONNECTIONS;

@@ -6,8 +6,8 @@ use std::io::{self, BufRead, BufReader, Write};
 pub(crate) const ECHO: &str =
     r#"{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}"#;
 
-/// An MCP server that answers each call with its text, and does as little else as it can: `before` a call is answered
-/// it does that. It lists these `tools`.
+/// An MCP server that answers each call with its text, and does as little else as it can: `before`
+/// a call is answered it does that. It lists these `tools`.
 pub(crate) fn echo_server(tools: &str, before: fn()) {
     let mut input = BufReader::with_capacity(256 * 1024, io::stdin().lock());
     let mut output = io::stdout().lock();

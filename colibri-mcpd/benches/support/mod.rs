@@ -1,4 +1,5 @@
-//! What the benchmarks of whole processes share: a server that does as little as it can, and daemons to measure.
+//! What the benchmarks of whole processes share: a server that does as little as it can, and
+//! daemons to measure.
 
 #[path = "echo.rs"]
 mod echo;

@@ -1,4 +1,5 @@
-//! A server behind a URL that does as little as it can, and what a call of it takes directly and through a daemon.
+//! A server behind a URL that does as little as it can, and what a call of it takes directly and
+//! through a daemon.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

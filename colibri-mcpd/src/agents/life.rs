@@ -1,4 +1,5 @@
-//! The life of an instance: its lines are read until its process ends, and it is ended when its time has come.
+//! The life of an instance: its lines are read until its process ends, and it is ended when its
+//! time has come.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -37,8 +38,8 @@ pub(super) struct Life {
 }
 
 impl Life {
-    /// Reads the instance until it ends. Its process is gone when this returns. Returns the SHA-256 of all its event
-    /// lines, each with its end.
+    /// Reads the instance until it ends. Its process is gone when this returns. Returns the SHA-256
+    /// of all its event lines, each with its end.
     pub(super) async fn run(self, spawned: SpawnedServer) -> String {
         let SpawnedServer {
             stdin,
@@ -64,7 +65,8 @@ impl Life {
         let mut open = true;
         let mut exit = None;
         let mut gone = process.wait();
-        // Orders and limits come before what it writes: one that never stops writing is no exception.
+        // Orders and limits come before what it writes: one that never stops writing is no
+        // exception.
         loop {
             tokio::select! {
                 biased;

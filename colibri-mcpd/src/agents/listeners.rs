@@ -1,5 +1,5 @@
-//! The listeners of an agent's instance: its agent socket to the daemon, and its model's relay. Who listens there knows
-//! agents; agents do not know who listens.
+//! The listeners of an agent's instance: its agent socket to the daemon, and its model's relay. Who
+//! listens there knows agents; agents do not know who listens.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,8 @@ pub trait ListenGuard: Send + Sync {}
 
 /// Makes agent sockets.
 pub trait Doors: Send + Sync {
-    /// Makes the directory of a new instance, which goes with what is returned, and listens in it on `colibri.sock` for
-    /// calls for this person. Returns the directory as well.
+    /// Makes the directory of a new instance, which goes with what is returned, and listens in it
+    /// on `colibri.sock` for calls for this person. Returns the directory as well.
     ///
     /// # Errors
     /// What the system says.

@@ -1,5 +1,5 @@
-//! Agents: programs that talk to a model and call tools, each instance in a jail whose one way out is its
-//! agent socket.
+//! Agents: programs that talk to a model and call tools, each instance in a jail whose one way out
+//! is its agent socket.
 
 mod autospawn;
 mod instance;

@@ -45,7 +45,8 @@ pub(super) fn task_of(prompt: &str, uid: u32) -> anyhow::Result<NewTask> {
     })
 }
 
-/// The line written to the standard input of an instance that runs for `person`: one line, as `zot rpc` reads it.
+/// The line written to the standard input of an instance that runs for `person`: one line, as `zot
+/// rpc` reads it.
 pub(super) fn prompt_line(session: &str, person: u32, task: Option<&Task>) -> Vec<u8> {
     let message = match task {
         None => NEXT.to_owned(),

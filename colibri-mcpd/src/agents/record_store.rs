@@ -1,4 +1,5 @@
-//! The events of instances on disk: a file each, one event a line, and beside it what became of the instance.
+//! The events of instances on disk: a file each, one event a line, and beside it what became of the
+//! instance.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -110,8 +111,8 @@ impl AgentRecordStore {
         }
     }
 
-    /// Deletes what is too old, and the oldest of what is too much, or has what is reserved for the trail. `spared` says
-    /// which instances run.
+    /// Deletes what is too old, and the oldest of what is too much, or has what is reserved for the
+    /// trail. `spared` says which instances run.
     pub(super) fn tidy(&self, spared: impl Fn(&str) -> bool) {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;
@@ -157,8 +158,9 @@ pub(super) struct EventFileWriter {
 }
 
 impl EventFileWriter {
-    /// Appends lines. Returns false if they were not stored: the file would be longer than [`MAX_FILE`], or what is left on
-    /// the disk is reserved for the trail. Nothing is stored after that.
+    /// Appends lines. Returns false if they were not stored: the file would be longer than
+    /// [`MAX_FILE`], or what is left on the disk is reserved for the trail. Nothing is stored after
+    /// that.
     pub(super) fn add(&mut self, lines: &[u8]) -> bool {
         let more = lines.len() as u64;
         let length = self.length + more;

@@ -1,4 +1,5 @@
-//! The report in an agent's lines: its state, the name of its session, and the reason of its failure.
+//! The report in an agent's lines: its state, the name of its session, and the reason of its
+//! failure.
 
 use std::borrow::Cow;
 

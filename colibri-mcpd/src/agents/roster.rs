@@ -117,7 +117,8 @@ impl Drop for AgentPlace {
 }
 
 impl AgentRoster {
-    /// None yet, but for the instances of earlier daemons, and the board for all; [`AgentRoster::load`] gives it agents.
+    /// None yet, but for the instances of earlier daemons, and the board for all;
+    /// [`AgentRoster::load`] gives it agents.
     ///
     /// # Errors
     /// The directory for events cannot be made.
@@ -218,8 +219,8 @@ impl AgentRoster {
         self.instances.lock().running.get(session)?.instance.clone()
     }
 
-    /// Waits until all that follows an instance's end is done: its task is another's, its end is recorded, and its place
-    /// is free.
+    /// Waits until all that follows an instance's end is done: its task is another's, its end is
+    /// recorded, and its place is free.
     pub async fn over(&self, session: &str) {
         let mut count = self.count.subscribe();
         let _ = count.wait_for(|_| self.instance(session).is_none()).await;
@@ -294,8 +295,8 @@ impl AgentRoster {
         serde_json::to_string(&shown).unwrap_or_default()
     }
 
-    /// The instances on other hosts of the board that this caller may see, as those hosts say; none while the board is
-    /// away. It waits for the database.
+    /// The instances on other hosts of the board that this caller may see, as those hosts say; none
+    /// while the board is away. It waits for the database.
     pub fn elsewhere(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
         let Some(fleet) = self.parts.store.fleet() else {
             return Vec::new();
@@ -314,7 +315,8 @@ impl AgentRoster {
         found
     }
 
-    /// The reason for which an instance is not this caller's to see or stop here. It waits for the database.
+    /// The reason for which an instance is not this caller's to see or stop here. It waits for the
+    /// database.
     pub(crate) fn missing_instance(
         &self,
         session: &str,
@@ -479,7 +481,8 @@ impl AgentRoster {
         counts
     }
 
-    /// The number of running instances whose jail has an unbounded mount: of all, or of those that run for this user.
+    /// The number of running instances whose jail has an unbounded mount: of all, or of those that
+    /// run for this user.
     pub fn unbounded(&self, uid: Option<u32>) -> u64 {
         self.running_for(uid)
             .filter(|instance| instance.unbounded)
@@ -493,7 +496,8 @@ impl AgentRoster {
     }
 }
 
-/// An instance that an earlier daemon left running when it was killed, and that went with it: it is recorded, and noted.
+/// An instance that an earlier daemon left running when it was killed, and that went with it: it is
+/// recorded, and noted.
 fn left(instance: &mut AgentInstance, recorder: &Recorder, shelf: &AgentRecordStore) {
     let reason = "the daemon was killed or crashed while it ran, and it ended with it";
     instance.ended_at = Some(instance.last_event_at.unwrap_or(instance.started_at));

@@ -325,7 +325,8 @@ impl AgentRoster {
             .ok()
     }
 
-    /// Opens the ways out of an instance: its agent socket, and the relay to its model if it has one.
+    /// Opens the ways out of an instance: its agent socket, and the relay to its model if it has
+    /// one.
     fn open_ways(
         &self,
         doors: &dyn Doors,
@@ -424,7 +425,8 @@ impl AgentRoster {
                 "the end of an instance is not in the trail: {error}"
             );
         }
-        // Nobody else can read what was kept for it. Files are removed: not on a thread that serves clients.
+        // Nobody else can read what was kept for it. Files are removed: not on a thread that serves
+        // clients.
         let results = self.parts.results.clone();
         let owner = ResultOwner {
             uid: instance.uid,

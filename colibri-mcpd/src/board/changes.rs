@@ -1,4 +1,5 @@
-//! Changes of tasks: each is a record of the trail before it is made, and is told to those who watch after it.
+//! Changes of tasks: each is a record of the trail before it is made, and is told to those who
+//! watch after it.
 
 use colibri_api::{Task, TaskShare, TaskStatus};
 use colibri_trail::{Detail, TrailEvent};

@@ -1,5 +1,5 @@
-//! The choice of the agent for a task: the one with most of the needed capabilities, then the one with fewer tasks,
-//! then by name.
+//! The choice of the agent for a task: the one with most of the needed capabilities, then the one
+//! with fewer tasks, then by name.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -23,7 +23,8 @@ pub struct Candidate {
 
 /// The agents as the board knows them.
 pub trait AgentDirectory: Send + Sync {
-    /// The agents that may have this person's tasks: those that this person may have run, disabled ones left out.
+    /// The agents that may have this person's tasks: those that this person may have run, disabled
+    /// ones left out.
     fn candidates(&self, person: u32) -> Vec<Candidate>;
 
     /// What this host can run, for the other hosts of the board.
@@ -34,17 +35,17 @@ pub trait AgentDirectory: Send + Sync {
 
 /// Starts agents for tasks.
 pub trait AgentStarter: Send + Sync {
-    /// Starts an instance for a task of this person, after [`super::Board::reserve`] has kept the task for it. Does
-    /// not wait until it runs: of one that fails, `start_failed` is told.
+    /// Starts an instance for a task of this person, after [`super::Board::reserve`] has kept the
+    /// task for it. Does not wait until it runs: of one that fails, `start_failed` is told.
     ///
     /// # Errors
     /// Why it is not started; the task then is not reserved.
     fn start(&self, agent: &str, person: u32, task: u64) -> anyhow::Result<()>;
 }
 
-/// The number of a task's needs that an agent meets. The score is |required ∩ capabilities| / |required|; of one task
-/// all have the same denominator, so that this is the order of the scores. What requires nothing fits everybody the
-/// same.
+/// The number of a task's needs that an agent meets. The score is |required ∩ capabilities| /
+/// |required|; of one task all have the same denominator, so that this is the order of the scores.
+/// What requires nothing fits everybody the same.
 fn met(required: &[String], capabilities: &[String]) -> usize {
     if required.is_empty() {
         return 1;
@@ -55,7 +56,8 @@ fn met(required: &[String], capabilities: &[String]) -> usize {
         .count()
 }
 
-/// The best of those who can do something of what is required, of whom `load` says how many tasks they have.
+/// The best of those who can do something of what is required, of whom `load` says how many tasks
+/// they have.
 pub(super) fn best<'a>(
     required: &[String],
     candidates: impl Iterator<Item = &'a Candidate>,

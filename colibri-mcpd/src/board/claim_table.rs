@@ -20,7 +20,8 @@ enum ClaimHolder {
 pub(super) struct ClaimTable {
     /// By the tasks' numbers.
     holders: HashMap<u64, ClaimHolder>,
-    /// The agents' instances, by their sessions. Each is told its task, so that its calls need not look here.
+    /// The agents' instances, by their sessions. Each is told its task, so that its calls need not
+    /// look here.
     instances: HashMap<String, Weak<AgentSocket>>,
 }
 

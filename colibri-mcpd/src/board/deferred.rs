@@ -10,14 +10,15 @@ use crate::store::{DEFERRED, PRIORITY_DEFAULT};
 
 /// The most characters of a tool's name.
 const MAX_NAME: usize = 200;
-/// The most open tasks of one person that calls left, so that one that calls on and on does not bury the others, and how
-/// many there may be for a call through an agent socket to add one: the rest is the person's own.
+/// The most open tasks of one person that calls left, so that one that calls on and on does not
+/// bury the others, and how many there may be for a call through an agent socket to add one: the
+/// rest is the person's own.
 const MAX_OPEN: i64 = 32;
 const MAX_OPEN_AT_DOORS: i64 = 16;
 
 impl Defers for Board {
-    /// The gate for writing does not count: what becomes a task, and what it says, the operator's contract says and no
-    /// caller, and they are few.
+    /// The gate for writing does not count: what becomes a task, and what it says, the operator's
+    /// contract says and no caller, and they are few.
     fn defer(&self, client: &Client, call: &DeferredCall<'_>) -> anyhow::Result<u64> {
         let door = client.door.as_deref();
         let who = BoardActor {

@@ -1,4 +1,5 @@
-//! Tasks as their callers may see them: their own, what they have claimed, and what is shared with them; operators all.
+//! Tasks as their callers may see them: their own, what they have claimed, and what is shared with
+//! them; operators all.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,8 @@ use super::choice;
 use super::orders::{Board, BoardActor};
 use crate::store::{Actor, StoreError, TaskFilter, TaskRefusal};
 
-/// The creator of a task, for a viewer who is somebody else or may take it for their own: what the task says is that
-/// user's word. `None`: it is the viewer's own, and not shared.
+/// The creator of a task, for a viewer who is somebody else or may take it for their own: what the
+/// task says is that user's word. `None`: it is the viewer's own, and not shared.
 pub fn origin(task: &Task, viewer: u32) -> Option<String> {
     let uid = task.said.created_by;
     if uid == viewer && task.said.share.is_none() {
@@ -47,8 +48,8 @@ impl Board {
         who.actor().sees(task)
     }
 
-    /// A task, and its result as JSON, which its creator, who claimed it and operators see. Who has claimed it has so
-    /// much longer.
+    /// A task, and its result as JSON, which its creator, who claimed it and operators see. Who has
+    /// claimed it has so much longer.
     ///
     /// # Errors
     /// [`StoreError::Task`] where there is none that this caller may see; [`StoreError::Sqlite`].

@@ -1,7 +1,8 @@
 //! The board: who takes which task, for how long, and which agent is to have it.
 //!
-//! Claims and their numbers are the store's; the board adds time (a person's claim lapses, an agent's lasts as long as
-//! its instance), the record of each change, those who watch, and the scheduler.
+//! Claims and their numbers are the store's; the board adds time (a person's claim lapses, an
+//! agent's lasts as long as its instance), the record of each change, those who watch, and the
+//! scheduler.
 
 mod change_order;
 mod changes;

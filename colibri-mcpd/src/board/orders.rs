@@ -34,8 +34,8 @@ pub struct BoardActor<'a> {
     pub agent: Option<(&'a str, &'a str)>,
     /// True if the person is an operator.
     pub operator: bool,
-    /// The person's groups, whose shared tasks are there too; `None`: no shared tasks, for an agent whose entry does not
-    /// say `shared_tasks`.
+    /// The person's groups, whose shared tasks are there too; `None`: no shared tasks, for an agent
+    /// whose entry does not say `shared_tasks`.
     pub groups: Option<&'a [u32]>,
 }
 
@@ -81,7 +81,8 @@ pub struct Board {
     askers: Mutex<HashMap<String, WaitingInstance>>,
     /// Instances that ended lately: a call of theirs may still be on its way.
     over: Mutex<VecDeque<String>>,
-    /// Instances that are gone, and why, whose tasks are not taken back yet; without a reason, those that never ran.
+    /// Instances that are gone, and why, whose tasks are not taken back yet; without a reason,
+    /// those that never ran.
     gone: Mutex<Vec<(String, Option<String>)>>,
     /// What follows from changes of one task does so in their order.
     pub(super) order: ChangeOrder,
@@ -193,8 +194,8 @@ impl Board {
         let made = RefCell::new(Vec::new());
         let keys = RefCell::new(Vec::new());
         let done = work(&|task, from| {
-            // Nobody else changes this task in the store until this is committed: who is waited for here has done so,
-            // and needs nothing of the store any more.
+            // Nobody else changes this task in the store until this is committed: who is waited for
+            // here has done so, and needs nothing of the store any more.
             let key = ChangeKey::Task(task.id);
             if !keys
                 .borrow()
@@ -234,7 +235,8 @@ impl Board {
             self.changed.notify_one();
         }
         drop(keys);
-        // An instance that ended while this was being committed: what was taken back from it then did not include this.
+        // An instance that ended while this was being committed: what was taken back from it then
+        // did not include this.
         self.take_back_of_ended(&left);
         Ok(done)
     }
@@ -242,7 +244,8 @@ impl Board {
     /// Adds a task for somebody; where a session is named, it is kept for that instance.
     ///
     /// # Errors
-    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub fn create(
         &self,
         who: BoardActor<'_>,
@@ -259,10 +262,12 @@ impl Board {
         Ok(task)
     }
 
-    /// Keeps a queued task that `who` created, or that is shared with them, for an instance that is about to start.
+    /// Keeps a queued task that `who` created, or that is shared with them, for an instance that is
+    /// about to start.
     ///
     /// # Errors
-    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
+    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's;
+    /// [`StoreError::Sqlite`].
     pub fn reserve(
         &self,
         who: BoardActor<'_>,
@@ -276,20 +281,21 @@ impl Board {
         reserved.inspect_err(|error| self.doubt_reserved(Some(session), error))
     }
 
-    /// Frees what may be kept for an instance that is not started: the database may have done it, and only its answer was
-    /// lost.
+    /// Frees what may be kept for an instance that is not started: the database may have done it,
+    /// and only its answer was lost.
     fn doubt_reserved(&self, session: Option<&str>, error: &StoreError) {
         if let (Some(session), StoreError::Board { .. }) = (session, error) {
             self.free_reserved(session);
         }
     }
 
-    /// Claims a task: this one, or the next for somebody with these capabilities, of those shared with them, too, if they
-    /// say so. An instance that has one already is told that one again; what it can do, and whether it gets shared ones,
-    /// is what its entry says.
+    /// Claims a task: this one, or the next for somebody with these capabilities, of those shared
+    /// with them, too, if they say so. An instance that has one already is told that one again;
+    /// what it can do, and whether it gets shared ones, is what its entry says.
     ///
     /// # Errors
-    /// [`StoreError::Task`] for a task that cannot be had; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::Task`] for a task that cannot be had; [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub fn next(
         &self,
         who: BoardActor<'_>,
@@ -298,7 +304,8 @@ impl Board {
         shared: bool,
     ) -> Result<Option<Task>, StoreError> {
         self.begin_under_lease()?;
-        // Where many hosts share the board their schedulers do it: here it would be six statements more a claim.
+        // Where many hosts share the board their schedulers do it: here it would be six statements
+        // more a claim.
         if self.store.fleet().is_none() {
             self.requeue_lapsed()?;
         }
@@ -364,7 +371,8 @@ impl Board {
     /// Says that work on a task begins, or goes on, under a claim.
     ///
     /// # Errors
-    /// [`StoreError::Task`] where the claim is not in force; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::Task`] where the claim is not in force; [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub fn start(&self, who: BoardActor<'_>, task: u64, claim: u64) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Start(claim, self.lease(who)))
     }
@@ -397,7 +405,8 @@ impl Board {
         self.order(task, who, ClaimOrder::Fail(claim, reason))
     }
 
-    /// Gives a task back to the queue under a claim; without one, puts a request that was taken in there.
+    /// Gives a task back to the queue under a claim; without one, puts a request that was taken in
+    /// there.
     ///
     /// # Errors
     /// As [`Board::start`].
@@ -420,7 +429,8 @@ impl Board {
     /// Ends a task that is not to be done any more.
     ///
     /// # Errors
-    /// [`StoreError::Task`] where it has ended, or another person created it; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::Task`] where it has ended, or another person created it;
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn cancel(&self, who: BoardActor<'_>, task: u64, reason: &str) -> Result<Task, StoreError> {
         self.order(task, who, ClaimOrder::Cancel(reason))
     }
@@ -448,7 +458,8 @@ impl Board {
         agents.map(|agents| agents.places()).unwrap_or_default()
     }
 
-    /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no other.
+    /// An instance is gone: what it had, or was to have, goes back to the queue, and it gets no
+    /// other.
     pub(crate) fn instance_ended(&self, session: &str, why: &str) {
         self.ends(session);
         self.askers().remove(session);
@@ -460,13 +471,15 @@ impl Board {
         self.changed.notify_one();
     }
 
-    /// An instance has not come to run: what it was to have never left the queue, and has lost no attempt.
+    /// An instance has not come to run: what it was to have never left the queue, and has lost no
+    /// attempt.
     pub(crate) fn start_failed(&self, session: &str) {
         self.free_reserved(session);
         self.changed.notify_one();
     }
 
-    /// Keeps nothing for an instance that does not run. What cannot be done now is done at a later look.
+    /// Keeps nothing for an instance that does not run. What cannot be done now is done at a later
+    /// look.
     fn free_reserved(&self, session: &str) {
         self.ends(session);
         self.gone.lock().push((session.to_owned(), None));
@@ -497,7 +510,8 @@ impl Board {
         }
     }
 
-    /// Takes back what instances had that are gone; what cannot be taken back now is tried again at the next look.
+    /// Takes back what instances had that are gone; what cannot be taken back now is tried again at
+    /// the next look.
     pub(super) fn take_back(&self) {
         let gone = std::mem::take(&mut *self.gone.lock());
         for (session, why) in gone {
@@ -516,7 +530,8 @@ impl Board {
         }
     }
 
-    /// Has the claims that people have told to `observer` once the board is there: it may be away when the daemon starts.
+    /// Has the claims that people have told to `observer` once the board is there: it may be away
+    /// when the daemon starts.
     pub(crate) fn on_begin(&self, observer: impl Fn(&Task) + Send + Sync + 'static) {
         // The daemon says it once.
         let _ = self.on_begin.set(Box::new(observer));
@@ -540,8 +555,8 @@ impl Board {
         Ok(())
     }
 
-    /// The daemon has started: no instance of before is there any more, and people have what they had. Returns the tasks
-    /// that people have claimed.
+    /// The daemon has started: no instance of before is there any more, and people have what they
+    /// had. Returns the tasks that people have claimed.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].

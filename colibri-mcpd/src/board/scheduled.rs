@@ -20,8 +20,8 @@ impl Board {
     /// Creates a schedule.
     ///
     /// # Errors
-    /// [`StoreError::Timing`] for a timing that is none or never comes; [`StoreError::Schedules`], [`StoreError::Sqlite`],
-    /// [`StoreError::Unrecorded`].
+    /// [`StoreError::Timing`] for a timing that is none or never comes; [`StoreError::Schedules`],
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub(crate) fn schedule_work(
         &self,
         who: BoardActor<'_>,
@@ -83,8 +83,8 @@ impl Board {
 }
 
 impl Scheduler {
-    /// Runs what is due: once, however often it was due while nobody looked. Returns the time of the next that is due, which
-    /// is over where something could not be run just now.
+    /// Runs what is due: once, however often it was due while nobody looked. Returns the time of
+    /// the next that is due, which is over where something could not be run just now.
     pub(super) fn run_due(self: &Arc<Self>) -> Result<Option<u64>, StoreError> {
         let now = self.board.now();
         let mut is_behind = false;

@@ -1,5 +1,6 @@
-//! The scheduler: looks at the board every 30 s and at each change, and gives queued tasks to the agents that fit them
-//! best: to an instance that asked for one when there was none, or to one that is started for it.
+//! The scheduler: looks at the board every 30 s and at each change, and gives queued tasks to the
+//! agents that fit them best: to an instance that asked for one when there was none, or to one that
+//! is started for it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,19 +16,22 @@ use crate::store::{Actor, StoreError};
 
 /// The interval at which the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);
-/// The interval at which this host says what it has, where others share the board: as often as it renews its lease.
+/// The interval at which this host says what it has, where others share the board: as often as it
+/// renews its lease.
 const REPORT: Duration = Duration::from_secs(3);
 /// The least time between two looks, so that many changes at once are one.
 const PAUSE: Duration = Duration::from_millis(20);
 /// The least time until something that is due is looked for again.
 const LEAST: Duration = Duration::from_millis(200);
-/// The time for which an instance that found no task counts as a candidate, and for which a task is reserved for it.
+/// The time for which an instance that found no task counts as a candidate, and for which a task is
+/// reserved for it.
 const ASKED_MS: u64 = 60_000;
 const KEPT_MS: u64 = 30_000;
 
 /// Calls tools for people who are not there.
 pub trait ScheduledToolCaller: Send + Sync {
-    /// Calls a tool as this person, through all that stands in front of it, and says what came of it.
+    /// Calls a tool as this person, through all that stands in front of it, and says what came of
+    /// it.
     fn call(&self, person: u32, tool: &str, arguments: &str, done: Box<dyn FnOnce(&str) + Send>);
 }
 
@@ -55,7 +59,8 @@ impl Scheduler {
         })
     }
 
-    /// Looks, and has other hosts of the board see what this one has, for as long as the daemon runs.
+    /// Looks, and has other hosts of the board see what this one has, for as long as the daemon
+    /// runs.
     pub async fn run(self: &Arc<Self>) {
         tokio::join!(self.look_on(), self.report_on());
     }
@@ -72,7 +77,8 @@ impl Scheduler {
             let scheduler = self.clone();
             // The store waits for the disk: not on a thread that serves clients.
             let looked = tokio::task::spawn_blocking(move || {
-                // The renewal of the lease says that the database is away, and wakes this when it is back.
+                // The renewal of the lease says that the database is away, and wakes this when it
+                // is back.
                 if scheduler.board.store.is_away() {
                     return Ok(None);
                 }

@@ -1,5 +1,5 @@
-//! The times of a schedule: cron's five fields, an interval in seconds, or one time. All in UTC, as the trail has its
-//! times: no hour is there twice, and none is left out.
+//! The times of a schedule: cron's five fields, an interval in seconds, or one time. All in UTC, as
+//! the trail has its times: no hour is there twice, and none is left out.
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::Timing;

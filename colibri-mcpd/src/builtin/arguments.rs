@@ -1,5 +1,6 @@
-//! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of bounds is named. Each
-//! tool's arguments are a type, and the schema that clients see is derived from it.
+//! Reading a tool's arguments strictly: what is not known, repeated, of another type or out of
+//! bounds is named. Each tool's arguments are a type, and the schema that clients see is derived
+//! from it.
 
 use std::fmt;
 
@@ -58,7 +59,8 @@ pub(super) fn read<'a, T: Deserialize<'a>>(raw: Option<&'a [u8]>) -> Result<T, A
         .map_err(|wrong| ArgumentError(wrong.to_string()))
 }
 
-/// The names of a tool's arguments: the fields of its type, which serde hands to a deserializer of structs.
+/// The names of a tool's arguments: the fields of its type, which serde hands to a deserializer of
+/// structs.
 fn names<'a, T: Deserialize<'a>>() -> Vec<&'static str> {
     let mut names = FieldNames(&[]);
     // It reads nothing, so that it fails.
@@ -300,7 +302,8 @@ pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(deserializer).map(Some)
 }
 
-/// A string of `MIN` to `MAX` characters. Like all of these: also an `Option` that may be left out and is not null.
+/// A string of `MIN` to `MAX` characters. Like all of these: also an `Option` that may be left out
+/// and is not null.
 pub(super) fn name<'de, D, T, const MIN: usize, const MAX: usize>(
     deserializer: D,
 ) -> Result<T, D::Error>

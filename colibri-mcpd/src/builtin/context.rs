@@ -1,5 +1,5 @@
-//! The context of one call of a tool: the daemon as its caller sees it. Servers and tools that policy hides from this
-//! caller are not in it.
+//! The context of one call of a tool: the daemon as its caller sees it. Servers and tools that
+//! policy hides from this caller are not in it.
 
 use bytes::Bytes;
 use colibri_api::{
@@ -54,11 +54,13 @@ pub struct BuiltinContext<'a> {
     pub offered: &'a dyn Fn() -> AdvertisedTools,
     /// Sets the caller's cost mode; `None`: takes back what they set.
     pub set_cost_mode: &'a dyn Fn(Option<CostMode>) -> Result<(), Failure>,
-    /// The id of the server that this caller means by a name: an account, where policy says which one.
+    /// The id of the server that this caller means by a name: an account, where policy says which
+    /// one.
     pub server_meant: &'a dyn Fn(&str) -> Result<String, Failure>,
     /// The tools that fit a query best, of all servers or of one, and not more than so many.
     pub find: &'a Find<'a>,
-    /// The definition of a tool that this caller may see, as its client's version of MCP is listed it.
+    /// The definition of a tool that this caller may see, as its client's version of MCP is listed
+    /// it.
     pub definition: &'a dyn Fn(&str) -> Option<Bytes>,
     /// Tasks.
     pub board: &'a Board,
@@ -66,7 +68,8 @@ pub struct BuiltinContext<'a> {
     pub share: &'a ParseShare<'a>,
     /// The skill directories.
     pub skills: &'a SkillDirectories,
-    /// Results over their limit, and the most bytes that an answer with a piece of one may have, if there is a limit.
+    /// Results over their limit, and the most bytes that an answer with a piece of one may have, if
+    /// there is a limit.
     pub results: (&'a Results, Option<relay::cost::AnswerLimit>),
     /// The owner of the results that may be read.
     pub owner: &'a ResultOwner,

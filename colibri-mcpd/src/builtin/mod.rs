@@ -1,8 +1,9 @@
 //! The built-in tools: `colibri_*`.
 //!
 //! [`definitions()`] is what `tools/list` shows of them. A call goes to [`call`], except that of
-//! `EXTERNAL_CALL_TOOL` and `CALL_TOOL`, which `parse_external_call` and `parse_named_call` read and the relay
-//! answers, and that of `RUN_SCRIPT`, which `scripts/` answers. Each tool is one file of `tools/`, with its arguments, its rules and its answer.
+//! `EXTERNAL_CALL_TOOL` and `CALL_TOOL`, which `parse_external_call` and `parse_named_call` read
+//! and the relay answers, and that of `RUN_SCRIPT`, which `scripts/` answers. Each tool is one file
+//! of `tools/`, with its arguments, its rules and its answer.
 
 mod arguments;
 mod context;
@@ -33,8 +34,8 @@ use crate::relay;
 use crate::results::NotRead;
 use crate::store::{StoreError, TaskRefusal};
 
-/// Answers a call of a tool. `arguments` is the raw JSON of `params.arguments`, if there is one. The gate was checked
-/// before.
+/// Answers a call of a tool. `arguments` is the raw JSON of `params.arguments`, if there is one.
+/// The gate was checked before.
 pub fn call(
     tool: &BuiltinDefinition,
     arguments: Option<&[u8]>,
@@ -101,7 +102,8 @@ impl From<NotRead> for Failure {
     }
 }
 
-/// The failure of an external call to a tool that does not exist. `known`: the server is, and only the tool is not.
+/// The failure of an external call to a tool that does not exist. `known`: the server is, and only
+/// the tool is not.
 pub fn no_such_tool(server: &str, tool: &str, known: bool) -> Failure {
     if known {
         let why = format!("server {} has no tool {}", quoted(server), quoted(tool));

@@ -1,7 +1,8 @@
 //! Skills: directories with a `SKILL.md`, read anew at each question, never written.
 //!
-//! A skill directory may belong to somebody the daemon does not trust, so nothing below a configured directory is
-//! reached through a symbolic link, nothing is waited for, and all of it is bounded.
+//! A skill directory may belong to somebody the daemon does not trust, so nothing below a
+//! configured directory is reached through a symbolic link, nothing is waited for, and all of it is
+//! bounded.
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::{Skill, SkillProblem, Skills as SkillCatalogue};
@@ -55,7 +56,8 @@ pub struct SkillDirectories {
 }
 
 impl SkillDirectories {
-    /// The skills in the subdirectories of `directories`. Of two with the same name the first counts.
+    /// The skills in the subdirectories of `directories`. Of two with the same name the first
+    /// counts.
     pub fn new(directories: Vec<PathBuf>) -> Self {
         Self { directories }
     }
@@ -70,7 +72,8 @@ impl SkillDirectories {
         self.scan_with(&mut |_, _, _| {})
     }
 
-    /// The skills with all their files. One that cannot be offered whole is left out, and the log says why.
+    /// The skills with all their files. One that cannot be offered whole is left out, and the log
+    /// says why.
     pub fn entries(&self) -> Vec<OwnSkill> {
         let mut found = Vec::new();
         self.scan_with(&mut |skill, frontmatter, directory| match entry(
@@ -169,8 +172,8 @@ fn scan_directory(
             Mode::empty(),
         ) {
             Ok(opened) => Ok(opened),
-            // A file that is no directory: a README, say. A link answers the same way on Linux, ELOOP or EMLINK
-            // elsewhere (open(2)).
+            // A file that is no directory: a README, say. A link answers the same way on Linux,
+            // ELOOP or EMLINK elsewhere (open(2)).
             Err(Errno::ENOTDIR | Errno::ELOOP | Errno::EMLINK) if !skill_directory.is_symlink() => {
                 continue;
             }
@@ -308,8 +311,8 @@ fn fenced(text: &str) -> anyhow::Result<Vec<&str>> {
     Err(anyhow!("the front matter does not end: no second --- line"))
 }
 
-/// Calls `each` with every regular file of an opened skill and its path as a URI has it, in order. Links are no files of
-/// it, and dot files are other programs'.
+/// Calls `each` with every regular file of an opened skill and its path as a URI has it, in order.
+/// Links are no files of it, and dot files are other programs'.
 fn each_file(
     directory: &mut Dir,
     above: &str,

@@ -47,8 +47,8 @@ impl ToolOutcome {
     }
 }
 
-/// The answer to a call that is not carried out. The newest legacy form: what later versions demand of every result is
-/// added with theirs.
+/// The answer to a call that is not carried out. The newest legacy form: what later versions demand
+/// of every result is added with theirs.
 pub(super) fn refused(failure: Failure) -> ToolOutcome {
     // Messages repeat what callers and servers wrote.
     let failure = Failure {
@@ -66,8 +66,8 @@ pub(super) fn refused(failure: Failure) -> ToolOutcome {
     }
 }
 
-/// A successful result: the summary, and the whole as JSON for clients that know no structured content (MCP asks for it,
-/// "Tools: Structured Content").
+/// A successful result: the summary, and the whole as JSON for clients that know no structured
+/// content (MCP asks for it, "Tools: Structured Content").
 pub(super) fn outcome(summary: &str, structured: &impl Serialize) -> Result<ToolOutcome, Failure> {
     let json = to_raw_value(structured).map_err(unwritable)?;
     written(&[summary.trim_end(), json.get()], Some(&json))

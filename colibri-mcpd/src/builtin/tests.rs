@@ -240,7 +240,8 @@ impl Bench {
         call(tool, Some(arguments), &context)
     }
 
-    /// Calls, asserts success, and returns structured content and summary, after checking what every answer must be.
+    /// Calls, asserts success, and returns structured content and summary, after checking what
+    /// every answer must be.
     fn ok(&self, name: &str, arguments: Value) -> (Value, String) {
         let outcome = self.call(name, arguments.to_string().as_bytes());
         let result = String::from_utf8(outcome.result).unwrap();

@@ -20,7 +20,8 @@ const SCHEMA_DIGITS: usize = 16;
 
 /// The digests that distinguish a tool's definition from others.
 pub struct Sums {
-    /// The first eight bytes of SHA-256 over its schema as compact JSON with sorted keys, in hexadecimal.
+    /// The first eight bytes of SHA-256 over its schema as compact JSON with sorted keys, in
+    /// hexadecimal.
     pub schema: String,
     /// SHA-256 of all of it, as it is pinned.
     pub definition: String,
@@ -285,7 +286,8 @@ impl CallTarget for Item {
         }
         let check = match self.check.get() {
             Some(check) => check,
-            // A schema made to be slow takes tenths of a second; who calls another tool does not wait for it.
+            // A schema made to be slow takes tenths of a second; who calls another tool does not
+            // wait for it.
             None => aside(|| self.check.get_or_init(|| self.compile())),
         };
         call.validated = check.check(call.arguments())?;
@@ -300,7 +302,8 @@ impl CallTarget for Item {
     }
 }
 
-/// Refuses to ask a server for completions that declares none. 2024-11-05 had them and no word for it.
+/// Refuses to ask a server for completions that declares none. 2024-11-05 had them and no word for
+/// it.
 ///
 /// # Errors
 /// It declares none.

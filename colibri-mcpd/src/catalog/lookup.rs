@@ -1,5 +1,5 @@
-//! Lookup of the item that a client requests. What is not known yet, because its server was never seen, is sought: the
-//! server is started, and the request waits for it.
+//! Lookup of the item that a client requests. What is not known yet, because its server was never
+//! seen, is sought: the server is started, and the request waits for it.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_s
 use crate::servers::HostedServer;
 use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
 
-/// The most bytes of an unknown name that is compared with known ones, and the most of these: any client can ask.
+/// The most bytes of an unknown name that is compared with known ones, and the most of these: any
+/// client can ask.
 const MAX_NEAR: usize = 64;
 const MAX_COMPARED: usize = 500;
 
@@ -26,7 +27,8 @@ pub enum LookupKey {
     Origin(String, String),
     /// The resource, or the template, that clients see under this URI.
     Uri(Feature, String),
-    /// The item of this server with this name or URI of its own, for a client that sees this server alone.
+    /// The item of this server with this name or URI of its own, for a client that sees this server
+    /// alone.
     Own(Feature, Arc<str>, String),
 }
 
@@ -98,9 +100,9 @@ impl LookupKey {
         }
     }
 
-    /// The answer to who asks for what is not there. Of a server that policy hides from the caller nothing is said, as
-    /// if there were none: `known` says whether the caller may know the server that is named. `near` is the nearest name
-    /// that the caller may use.
+    /// The answer to who asks for what is not there. Of a server that policy hides from the caller
+    /// nothing is said, as if there were none: `known` says whether the caller may know the server
+    /// that is named. `near` is the nearest name that the caller may use.
     fn missing(
         &self,
         why: Option<&str>,
@@ -147,9 +149,9 @@ impl ServerHost {
         Some(self.table().by_name(feature, name)?.clone())
     }
 
-    /// The target that answers a request for this, of a client with these rights in this version. Where it is not
-    /// known, but a server that the caller may see may have it that was never seen, that one is asked before the
-    /// request is answered.
+    /// The target that answers a request for this, of a client with these rights in this version.
+    /// Where it is not known, but a server that the caller may see may have it that was never seen,
+    /// that one is asked before the request is answered.
     ///
     /// # Errors
     /// The answer, if there is no such thing.
@@ -185,8 +187,8 @@ impl ServerHost {
         }
     }
 
-    /// The key of the item that a client means: where it names an entry with accounts as a server, the item of the account
-    /// that policy says.
+    /// The key of the item that a client means: where it names an entry with accounts as a server,
+    /// the item of the account that policy says.
     ///
     /// # Errors
     /// As [`ServerHost::server_meant`].
@@ -226,11 +228,12 @@ impl ServerHost {
             .unwrap_or_else(|_| named.to_owned())
     }
 
-    /// The id of the server that a client means: of an entry with accounts the account that policy says, and any other id
-    /// as it is.
+    /// The id of the server that a client means: of an entry with accounts the account that policy
+    /// says, and any other id as it is.
     ///
     /// # Errors
-    /// Policy says none, or one that is not there for this client. Of accounts that it may not see nothing is said.
+    /// Policy says none, or one that is not there for this client. Of accounts that it may not see
+    /// nothing is said.
     pub(crate) fn server_meant(&self, named: &str, rights: &Rights) -> Result<String, Failure> {
         let servers = self.servers();
         if servers.contains_key(named) {
@@ -268,8 +271,8 @@ impl ServerHost {
         Err(failure.advising(advice))
     }
 
-    /// The name nearest to one that nothing has, among those that this client may use: of a tool or prompt, or, where a
-    /// server is named that there is not, of a server.
+    /// The name nearest to one that nothing has, among those that this client may use: of a tool or
+    /// prompt, or, where a server is named that there is not, of a server.
     fn nearest(&self, wanted: &LookupKey, rights: &Rights) -> Option<String> {
         let (feature, name, server) = match wanted {
             LookupKey::Exposed(feature, name) => (*feature, name, None),
@@ -372,8 +375,8 @@ impl ServerHost {
         }
     }
 
-    /// The tool that one server alone has under this name of its own: the page of an app knows its server's tools by no
-    /// other names.
+    /// The tool that one server alone has under this name of its own: the page of an app knows its
+    /// server's tools by no other names.
     fn look_by_own_name(&self, own: &str, rights: &Rights) -> Look {
         let table = self.table();
         let seen = |item: &&Arc<super::item::Item>| {

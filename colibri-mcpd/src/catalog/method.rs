@@ -38,7 +38,8 @@ impl CallTarget for HostMethod {
     }
 }
 
-/// The methods of these servers, and what is not offered because two servers list it: the first by id has it.
+/// The methods of these servers, and what is not offered because two servers list it: the first by
+/// id has it.
 pub(super) fn offered(
     servers: &BTreeMap<String, Arc<HostedServer>>,
 ) -> (BTreeMap<String, Arc<HostMethod>>, Vec<NameConflict>) {

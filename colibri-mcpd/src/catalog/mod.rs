@@ -107,8 +107,8 @@ impl ServerHost {
         self.context.redactor()
     }
 
-    /// Takes over a registry: servers that are new come, those that are gone or changed end after their calls. Entries
-    /// that did not change keep their processes.
+    /// Takes over a registry: servers that are new come, those that are gone or changed end after
+    /// their calls. Entries that did not change keep their processes.
     pub fn load(&self, loaded: &registry::LoadedRegistry) {
         let before = self.servers.load_full();
         let mut servers = BTreeMap::new();
@@ -218,9 +218,9 @@ impl ServerHost {
         self.seen.notify_waiters();
     }
 
-    /// Has those of these servers started whose tools are not known, together. Until when which of them are worth
-    /// waiting for: those that are started for the first time, and not for long. Stragglers are told of by
-    /// list_changed.
+    /// Has those of these servers started whose tools are not known, together. Until when which of
+    /// them are worth waiting for: those that are started for the first time, and not for long.
+    /// Stragglers are told of by list_changed.
     pub fn discover(
         &self,
         servers: &[Arc<HostedServer>],
@@ -245,7 +245,8 @@ impl ServerHost {
         }
     }
 
-    /// Waits until none of these servers is being started to be seen for the first time. A start has its own limit.
+    /// Waits until none of these servers is being started to be seen for the first time. A start
+    /// has its own limit.
     async fn settled(&self, servers: &[Arc<HostedServer>]) {
         for server in servers {
             loop {
@@ -290,7 +291,8 @@ impl ServerHost {
         }
     }
 
-    /// Ends all servers and waits until their processes are gone, but not longer than `limit`. `false`: some are not.
+    /// Ends all servers and waits until their processes are gone, but not longer than `limit`.
+    /// `false`: some are not.
     pub async fn end(&self, limit: Duration) -> bool {
         for server in self.all() {
             server.end("the daemon is ending");
@@ -316,8 +318,8 @@ fn is_same(one: &ServerSpec, other: &ServerSpec) -> bool {
     *one == written_alike
 }
 
-/// Identifies an executable: its path, and its size and time of last change where they can be seen. A jailed server's
-/// program is in its root, which the daemon does not look into.
+/// Identifies an executable: its path, and its size and time of last change where they can be seen.
+/// A jailed server's program is in its root, which the daemon does not look into.
 fn executable(entry: &ServerSpec) -> String {
     let EntryTransport::Stdio(command) = &entry.transport else {
         return String::new();

@@ -1,10 +1,11 @@
-//! The names under which other servers' tools and prompts are shown, and the URIs of their resources; the way back.
+//! The names under which other servers' tools and prompts are shown, and the URIs of their
+//! resources; the way back.
 //!
-//! Many clients prefix names themselves, allow 64 characters in all, and some drop every tool when one name is illegal.
-//! So a tool or a prompt is shown as `server__tool`, in at most 46 characters of `[A-Za-z0-9_-]`; a longer or stranger
-//! one is cut and gets a hash of the original. The way back is a look-up in the table built here, never a split of the
-//! name: what two parties split differently is how one server's tool passes for another's. URIs are shown as [`uri`]
-//! says.
+//! Many clients prefix names themselves, allow 64 characters in all, and some drop every tool when
+//! one name is illegal. So a tool or a prompt is shown as `server__tool`, in at most 46 characters
+//! of `[A-Za-z0-9_-]`; a longer or stranger one is cut and gets a hash of the original. The way
+//! back is a look-up in the table built here, never a split of the name: what two parties split
+//! differently is how one server's tool passes for another's. URIs are shown as [`uri`] says.
 
 use colibri_text::{brief, hex};
 use sha2::{Digest as _, Sha256};
@@ -53,7 +54,8 @@ fn begins_with(name: &str, prefix: &str) -> bool {
 pub struct NameConflict {
     /// The server that has it.
     pub server: Arc<str>,
-    /// The kind of item, and the server's own name or URI of it; `None` for a method, whose name the operator wrote.
+    /// The kind of item, and the server's own name or URI of it; `None` for a method, whose name
+    /// the operator wrote.
     pub what: Option<(Feature, String)>,
     /// The server that has the name; `None` for Colibri itself.
     pub holder: Option<String>,
@@ -103,10 +105,10 @@ pub struct ExposedNames {
 impl ExposedNames {
     /// Builds the table of one feature; `own` are the names that Colibri itself uses.
     ///
-    /// Where two want one name, the first in this order has it, whatever order they are given in: Colibri's own,
-    /// servers with a prefix by id, servers without by id; within a server, names that stand as they are before names
-    /// with a hash, and then the server's order. A server without a prefix gets no name that begins like Colibri's own
-    /// or like another server's.
+    /// Where two want one name, the first in this order has it, whatever order they are given in:
+    /// Colibri's own, servers with a prefix by id, servers without by id; within a server, names
+    /// that stand as they are before names with a hash, and then the server's order. A server
+    /// without a prefix gets no name that begins like Colibri's own or like another server's.
     pub fn build(feature: Feature, own: &[&str], offers: &[ServerItems<'_>]) -> Self {
         let mut table = Self::default();
         let mut order: Vec<&ServerItems<'_>> = offers.iter().collect();
@@ -193,8 +195,8 @@ impl NameForm {
     }
 }
 
-/// The server that an exposed name or URI would seem to belong to, of the servers whose ids prefix their names, in any
-/// letter case: a reader may not mind the case.
+/// The server that an exposed name or URI would seem to belong to, of the servers whose ids prefix
+/// their names, in any letter case: a reader may not mind the case.
 fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) -> Option<&'s str> {
     let id = match feature {
         Feature::Tool | Feature::Prompt => exposed.split_once("__")?.0.to_ascii_lowercase(),
@@ -203,8 +205,8 @@ fn look_alike<'s>(feature: Feature, exposed: &str, servers: &BTreeSet<&'s str>) 
     servers.get(&*id).copied()
 }
 
-/// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of `[a-z0-9-]`:
-/// without an underscore, so that `__` after it always ends the id.
+/// The exposed name of `name`, a tool or a prompt of `server`, whose id is at most 32 characters of
+/// `[a-z0-9-]`: without an underscore, so that `__` after it always ends the id.
 fn prefixed(server: &str, name: &str) -> NameForm {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(legal) && server.len() + 2 + name.len() <= MAX_LENGTH {
@@ -470,8 +472,8 @@ mod tests {
             prop_assert_eq!(table.iter().count() + table.collisions().len(), all);
         }
 
-        /// Tools, prompts, resources and templates, of servers with a prefix and without: what is shown stands for one
-        /// thing of one server, and leads back to it.
+        /// Tools, prompts, resources and templates, of servers with a prefix and without: what is
+        /// shown stands for one thing of one server, and leads back to it.
         #[test]
         fn what_is_exposed_stands_for_one_thing_of_one_server(
             lists in prop::collection::btree_map(

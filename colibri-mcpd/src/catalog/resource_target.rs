@@ -1,9 +1,11 @@
 //! Resources of external servers: who has the one that a client asks for, and asking for it.
 //!
-//! What a server lists is not all that can be read of it: templates stand for any number of resources, and links lead
-//! to others. So a URI goes to the server that it names; one that names none goes to a server without a prefix.
+//! What a server lists is not all that can be read of it: templates stand for any number of
+//! resources, and links lead to others. So a URI goes to the server that it names; one that names
+//! none goes to a server without a prefix.
 //!
-//! The files of a skill are resources too. What is read of them is checked against the entry that was approved.
+//! The files of a skill are resources too. What is read of them is checked against the entry that
+//! was approved.
 
 use std::sync::Arc;
 
@@ -20,8 +22,8 @@ use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
 use colibri_wire::Json;
 
-/// The number of a server's templates that a URI is compared with, their longest length, and that of the URI, in bytes:
-/// both may be made to be slow to compare.
+/// The number of a server's templates that a URI is compared with, their longest length, and that
+/// of the URI, in bytes: both may be made to be slow to compare.
 const MAX_TEMPLATES: usize = 200;
 const MAX_TEMPLATE: usize = 256;
 const MAX_COMPARED: usize = 4096;
@@ -72,7 +74,8 @@ impl ResourceTarget {
     }
 }
 
-/// The pin status of a resource: its own if it is listed, or that of the templates that it could belong to.
+/// The pin status of a resource: its own if it is listed, or that of the templates that it could
+/// belong to.
 fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     let listed = judgement.of(feature, own);
     if !listed.is_approved()
@@ -89,7 +92,8 @@ fn standing(judgement: &PinCheck, feature: Feature, own: &str) -> PinStatus {
     })
 }
 
-/// True if expanding a template (RFC 6570) could give a URI: what stands between its expressions is there, in order.
+/// True if expanding a template (RFC 6570) could give a URI: what stands between its expressions is
+/// there, in order.
 fn may_be_of(template: &str, uri: &str) -> bool {
     if template.len() > MAX_TEMPLATE || uri.len() > MAX_COMPARED {
         return false;
@@ -108,9 +112,10 @@ fn may_be_of(template: &str, uri: &str) -> bool {
 }
 
 impl ServerHost {
-    /// Finds the server of the resource, or the template, that a client knows by this URI: the server that it names, if
-    /// the client may see it; else one of those whose URIs are exposed unchanged, which lists it, or has a template
-    /// that it could be of, or is the only one with resources.
+    /// Finds the server of the resource, or the template, that a client knows by this URI: the
+    /// server that it names, if the client may see it; else one of those whose URIs are exposed
+    /// unchanged, which lists it, or has a template that it could be of, or is the only one with
+    /// resources.
     pub(super) fn look_for_uri(
         self: &Arc<Self>,
         feature: Feature,
@@ -275,7 +280,8 @@ impl ResourceTarget {
         chain.finish(vec![(call, outcome)]);
     }
 
-    /// Answers `resources/directory/read` from the approved entries of skills, or has the server answer.
+    /// Answers `resources/directory/read` from the approved entries of skills, or has the server
+    /// answer.
     fn read_directory(&self, chain: &Arc<Chain>, call: Box<Call>) {
         let TargetDescription {
             server, operation, ..

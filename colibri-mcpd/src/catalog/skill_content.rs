@@ -74,7 +74,8 @@ impl<'a> SkillContent<'a> {
         files
     }
 
-    /// Checks that nothing of it is held; of a file that is to be read also that each skill lists it.
+    /// Checks that nothing of it is held; of a file that is to be read also that each skill lists
+    /// it.
     pub(super) fn check(&self, is_read: bool) -> Result<(), Failure> {
         for skill in self.skills {
             if let Some(failure) = skill
@@ -112,8 +113,8 @@ impl<'a> SkillContent<'a> {
             .advising("ask for the skill again with skills/get; if it changed, an operator has to accept it")
     }
 
-    /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its front matter
-    /// (SEP-2640, "Integrity and Verification").
+    /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its
+    /// front matter (SEP-2640, "Integrity and Verification").
     ///
     /// # Errors
     /// [`Code::PinChanged`] for content that is not the entry's.

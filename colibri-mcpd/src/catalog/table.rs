@@ -29,10 +29,11 @@ pub struct CatalogTable {
 
 #[derive(Default)]
 struct FeatureList {
-    /// By exposed name or URI, with those that are not offered: their names are taken, and who asks for them is told
-    /// why.
+    /// By exposed name or URI, with those that are not offered: their names are taken, and who asks
+    /// for them is told why.
     exposed: BTreeMap<String, Arc<Item>>,
-    /// By server and its own name or URI; with what would collide there, which its server shows where it stands alone.
+    /// By server and its own name or URI; with what would collide there, which its server shows
+    /// where it stands alone.
     origins: HashMap<(Arc<str>, String), Arc<Item>>,
     /// Of accounts of an entry, by server and the name under that of the entry.
     of_accounts: HashMap<(Arc<str>, String), Arc<Item>>,
@@ -46,10 +47,12 @@ impl FeatureList {
     }
 }
 
-/// The most collisions, and the most look-alikes, that are told of: a server can invent them without end.
+/// The most collisions, and the most look-alikes, that are told of: a server can invent them
+/// without end.
 const MAX_TOLD: usize = 50;
 
-/// The entries with accounts, as servers with a prefix that have nothing: no other server's names may seem to be of them.
+/// The entries with accounts, as servers with a prefix that have nothing: no other server's names
+/// may seem to be of them.
 fn of_entries(
     servers: &BTreeMap<String, Arc<HostedServer>>,
 ) -> impl Iterator<Item = ServerItems<'_>> {
@@ -61,7 +64,8 @@ fn of_entries(
     })
 }
 
-/// The names of an account's tools or prompts under the id of its entry, for clients whose policy says that account.
+/// The names of an account's tools or prompts under the id of its entry, for clients whose policy
+/// says that account.
 fn names_under_entry(
     feature: Feature,
     server: &HostedServer,
@@ -79,7 +83,8 @@ fn names_under_entry(
 }
 
 impl CatalogTable {
-    /// The table of these servers' items. What has not changed since `before` keeps what was made for it.
+    /// The table of these servers' items. What has not changed since `before` keeps what was made
+    /// for it.
     pub fn build(
         servers: &BTreeMap<String, Arc<HostedServer>>,
         before: &CatalogTable,
@@ -194,8 +199,8 @@ impl CatalogTable {
         list.filter(|item| item.standing.is_approved())
     }
 
-    /// The items that each server advertises to a client that sees it alone, in no order: with those that collide among
-    /// all.
+    /// The items that each server advertises to a client that sees it alone, in no order: with
+    /// those that collide among all.
     pub(crate) fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].origins.values();
         list.filter(|item| item.standing.is_approved())
@@ -206,7 +211,8 @@ impl CatalogTable {
         self.lists[feature.index()].exposed.get(exposed)
     }
 
-    /// The item that a client with these rights sees under this name: under an entry's, of the account that policy says.
+    /// The item that a client with these rights sees under this name: under an entry's, of the
+    /// account that policy says.
     pub(crate) fn by_shown_name(
         &self,
         feature: Feature,
@@ -222,7 +228,8 @@ impl CatalogTable {
         self.by_name(feature, name).or_else(of_account)
     }
 
-    /// The item of a server with this name or URI of its own, if it is advertised among those of others.
+    /// The item of a server with this name or URI of its own, if it is advertised among those of
+    /// others.
     pub fn by_origin(&self, feature: Feature, server: &str, own: &str) -> Option<&Arc<Item>> {
         let list = &self.lists[feature.index()];
         self.by_own_name(feature, server, own)
@@ -250,7 +257,8 @@ impl CatalogTable {
         self.methods.get(name)
     }
 
-    /// The servers whose items differ from the table before it, with the features: more, fewer, or other items.
+    /// The servers whose items differ from the table before it, with the features: more, fewer, or
+    /// other items.
     pub(super) fn changed_since(&self, before: &CatalogTable) -> ChangedFeatures {
         let mut changed = ChangedFeatures::new();
         for feature in Feature::ALL {

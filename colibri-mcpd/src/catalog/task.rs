@@ -77,7 +77,8 @@ fn process_of(task: &TaskOwner) -> Option<Arc<ServerSession>> {
     (!process.has_ended()).then_some(process)
 }
 
-/// True if a task of this tool is there: what an agent may not call it may not ask after either, whoever called it.
+/// True if a task of this tool is there: what an agent may not call it may not ask after either,
+/// whoever called it.
 fn sees(rights: &Rights, server: &str, tool: &str) -> bool {
     !rights.is_agents() || rights.sees(server, Feature::Tool, tool)
 }

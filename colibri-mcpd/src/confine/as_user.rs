@@ -1,8 +1,9 @@
-//! Running a program as an ordinary user, for root at a terminal: `colibri-mcpd as USER -- PROGRAM ARGS…`.
+//! Running a program as an ordinary user, for root at a terminal: `colibri-mcpd as USER -- PROGRAM
+//! ARGS…`.
 //!
-//! What su(1) runs keeps the terminal of the one who called it, and may type into root's shell (TIOCSTI). Here the
-//! program has a session of its own, no descriptor of a terminal, and root's ids nowhere; its output comes through
-//! pipes, and what goes to a terminal can move no cursor.
+//! What su(1) runs keeps the terminal of the one who called it, and may type into root's shell
+//! (TIOCSTI). Here the program has a session of its own, no descriptor of a terminal, and root's
+//! ids nowhere; its output comes through pipes, and what goes to a terminal can move no cursor.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead as _, BufReader, IsTerminal, Read, Write};
@@ -165,7 +166,8 @@ fn identity(user: &OsStr) -> Result<SystemUser, ExitWithText> {
     })
 }
 
-/// Copies to the end: byte for byte, but line by line and with control characters escaped to a terminal.
+/// Copies to the end: byte for byte, but line by line and with control characters escaped to a
+/// terminal.
 fn pump(mut from: impl Read, mut to: impl Write + IsTerminal) -> io::Result<()> {
     if !to.is_terminal() {
         io::copy(&mut from, &mut to)?;

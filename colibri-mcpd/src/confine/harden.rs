@@ -7,8 +7,9 @@ use std::io;
 const ROOT: &str =
     "running as root; the daemon needs no privilege: start it as an ordinary user, such as colibri";
 
-/// Makes this process neither traceable nor dumpable: nobody of the same user, host servers above all, reads its memory
-/// or its environment, and no core file holds a secret. What loses its supervisor comes to it, to be ended.
+/// Makes this process neither traceable nor dumpable: nobody of the same user, host servers above
+/// all, reads its memory or its environment, and no core file holds a secret. What loses its
+/// supervisor comes to it, to be ended.
 ///
 /// # Errors
 /// The kernel refused; the daemon must not start then.
@@ -17,20 +18,22 @@ pub fn harden() -> io::Result<()> {
     orphans::adopt()
 }
 
-/// Has nobody but the owner write to what this process makes, and to no socket in particular, whatever umask it was
-/// started with. To be called before there is a second thread, since the umask is the whole process's.
+/// Has nobody but the owner write to what this process makes, and to no socket in particular,
+/// whatever umask it was started with. To be called before there is a second thread, since the
+/// umask is the whole process's.
 pub(crate) fn restrict_umask() {
     let bits = Mode::S_IWGRP | Mode::S_IWOTH;
     umask(umask(bits) | bits);
 }
 
-/// Has this process's allocator keep little of what is freed. To be called before there is a second thread.
+/// Has this process's allocator keep little of what is freed. To be called before there is a second
+/// thread.
 pub(crate) fn keep_little_of_what_is_freed() {
     sys::keep_little_of_what_is_freed();
 }
 
-/// The privilege that this process has and should not have (root's ids; on Linux, capabilities(7) in any set), and the
-/// remedy; `None` if there is none.
+/// The privilege that this process has and should not have (root's ids; on Linux, capabilities(7)
+/// in any set), and the remedy; `None` if there is none.
 ///
 /// # Errors
 /// The capabilities cannot be read.

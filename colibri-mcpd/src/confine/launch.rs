@@ -15,7 +15,8 @@ use secrecy::SecretString;
 /// `PATH` of host servers whose entry sets none.
 pub const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// The longest time that the helper may take for a command other than a server (`sweep`, `--version`).
+/// The longest time that the helper may take for a command other than a server (`sweep`,
+/// `--version`).
 pub(super) const MAX_ERRAND: Duration = Duration::from_secs(60);
 
 /// The process to start.
@@ -29,7 +30,8 @@ pub enum LaunchSpec {
         program: PathBuf,
         /// Its arguments, without the program's name.
         arguments: Vec<String>,
-        /// The variables of the entry, secrets filled in; they win over the built `PATH`, `HOME` and `LANG`.
+        /// The variables of the entry, secrets filled in; they win over the built `PATH`, `HOME`
+        /// and `LANG`.
         environment: BTreeMap<String, SecretString>,
         /// Working directory; `None`: `/`.
         directory: Option<PathBuf>,
@@ -63,7 +65,8 @@ pub struct JailConfig {
     pub session: String,
     /// The server's or agent's id, under which the helper finds its entry in the registry.
     pub server: String,
-    /// SHA-256 of the entry as the daemon loaded it, lower-case hex; where the file differs by then, nothing starts.
+    /// SHA-256 of the entry as the daemon loaded it, lower-case hex; where the file differs by
+    /// then, nothing starts.
     pub digest: String,
 }
 
@@ -105,7 +108,8 @@ impl LaunchSettings {
 pub enum ServerExit {
     /// The server's exit status; 128 and the signal where one ended it.
     Status(u8),
-    /// Its supervisor was killed by this signal. What the server may have left behind then, `docs/processes.md` says.
+    /// Its supervisor was killed by this signal. What the server may have left behind then,
+    /// `docs/processes.md` says.
     SupervisorKilled(i32),
     /// The system would not say.
     Unknown,
@@ -139,8 +143,8 @@ impl From<ExitStatus> for ServerExit {
     }
 }
 
-/// The reason for which a server was not started. Messages of supervisor and helper are included with control
-/// characters escaped.
+/// The reason for which a server was not started. Messages of supervisor and helper are included
+/// with control characters escaped.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
     /// A host server's program is not there, or cannot be executed.
@@ -244,7 +248,8 @@ pub enum SpawnError {
         /// The helper's text.
         detail: String,
     },
-    /// Exit status 78: registry, policy or another file is not as it must be, or asks for what this system does not have.
+    /// Exit status 78: registry, policy or another file is not as it must be, or asks for what this
+    /// system does not have.
     #[error(
         "the helper refuses what it is configured with: {detail}; run colibri-jail-helper check as root"
     )]
@@ -288,7 +293,8 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    /// True if trying again later may help with nothing changed: "backing off" rather than "failed".
+    /// True if trying again later may help with nothing changed: "backing off" rather than
+    /// "failed".
     pub fn is_transient(&self) -> bool {
         matches!(
             self,

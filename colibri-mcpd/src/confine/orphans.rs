@@ -1,7 +1,8 @@
-//! Orphans of a supervisor that was killed itself: processes of its server that have no parent any more.
+//! Orphans of a supervisor that was killed itself: processes of its server that have no parent any
+//! more.
 //!
-//! They come to the daemon, which is the next reaper above ([`harden`](super::harden)), and which has no other children
-//! than supervisors. So every child that is none is an orphan.
+//! They come to the daemon, which is the next reaper above ([`harden`](super::harden)), and which
+//! has no other children than supervisors. So every child that is none is an orphan.
 
 use super::{sys, tree};
 use nix::errno::Errno;
@@ -14,7 +15,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The supervisors that were started and not yet reaped. Held while one is started: none is taken for an orphan.
+/// The supervisors that were started and not yet reaped. Held while one is started: none is taken
+/// for an orphan.
 static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
 /// Between two looks, at first and at most.
@@ -43,9 +45,9 @@ pub(super) fn supervisor_gone(pid: u32) {
     supervisors().remove(&(pid as i32));
 }
 
-/// Ends every orphan and all that it started, and reaps them, in the background until none is left. A supervisor that
-/// is reaped was dead before, so what it leaves has come to this process by then. Orphans of the helper's are root's:
-/// `sweep` ends those, and here they are only reaped.
+/// Ends every orphan and all that it started, and reaps them, in the background until none is left.
+/// A supervisor that is reaped was dead before, so what it leaves has come to this process by then.
+/// Orphans of the helper's are root's: `sweep` ends those, and here they are only reaped.
 pub(super) fn end_orphans() {
     tokio::spawn(async {
         let (mut known, mut pause) = (BTreeSet::new(), LOOK);
@@ -70,8 +72,8 @@ fn end_those_there_are(known: &mut BTreeSet<i32>) -> bool {
     let before = known.len();
     known.retain(|pid| {
         let pid = Pid::from_raw(*pid);
-        // A child of this process that it has not reaped: its number is nobody else's. What it started comes here when
-        // it is dead.
+        // A child of this process that it has not reaped: its number is nobody else's. What it
+        // started comes here when it is dead.
         let _ = kill(pid, Signal::SIGKILL);
         matches!(
             waitpid(pid, Some(WaitPidFlag::WNOHANG)),

@@ -1,7 +1,7 @@
 //! The privilege backend of a jailed server: the command line that runs `colibri-jail-helper`.
 //!
-//! The helper's whole input is a server's name and the digest of its entry. Where and as whom the server runs is not
-//! the daemon's to say, so none of it appears here.
+//! The helper's whole input is a server's name and the digest of its entry. Where and as whom the
+//! server runs is not the daemon's to say, so none of it appears here.
 
 use super::launch::{JailConfig, LaunchSettings, LaunchSpec, SpawnError};
 use super::supervisor;
@@ -56,8 +56,8 @@ impl fmt::Debug for CommandLine {
     }
 }
 
-/// The command line that has the helper run with these arguments. Its environment is empty: the helper forgets any, and
-/// mdo and sudo have less to be misled by.
+/// The command line that has the helper run with these arguments. Its environment is empty: the
+/// helper forgets any, and mdo and sudo have less to be misled by.
 pub(super) fn helper_command(mode: PrivMode, arguments: &[&str]) -> CommandLine {
     let (program, before): (_, &[&str]) = match mode {
         PrivMode::Helper => (HELPER, &[]),
@@ -92,8 +92,8 @@ pub fn jail_wrap(mode: PrivMode, jail: &JailConfig) -> CommandLine {
 /// The command line that starts what `order` asks for, below its supervisor.
 ///
 /// # Errors
-/// A host server in mdo mode, where whoever runs as colibri can become root; a program that is missing or not
-/// executable; for a jailed server, no helper.
+/// A host server in mdo mode, where whoever runs as colibri can become root; a program that is
+/// missing or not executable; for a jailed server, no helper.
 pub fn prepare_spawn_command(
     settings: &LaunchSettings,
     order: &LaunchSpec,
@@ -173,8 +173,8 @@ fn supervised(
     .into_iter()
 }
 
-/// The mode that is used where `wanted` is asked for: found out once, with a warning in the log when it is another.
-/// After the helper was exchanged the daemon is started again anyway.
+/// The mode that is used where `wanted` is asked for: found out once, with a warning in the log
+/// when it is another. After the helper was exchanged the daemon is started again anyway.
 pub(super) fn reachable(wanted: PrivMode) -> Result<PrivMode, SpawnError> {
     static FOUND: OnceLock<PrivMode> = OnceLock::new();
     once(&FOUND, wanted, || {
@@ -202,7 +202,8 @@ fn once(
     Ok(*found.get_or_init(|| mode))
 }
 
-/// `helper` becomes `sudo` where the helper cannot gain root; mdo and sudo do not need its setuid bit.
+/// `helper` becomes `sudo` where the helper cannot gain root; mdo and sudo do not need its setuid
+/// bit.
 fn fall_back(wanted: PrivMode, obstacle: Option<&str>) -> PrivMode {
     match (wanted, obstacle) {
         (PrivMode::Helper, Some(_)) => PrivMode::Sudo,
@@ -232,10 +233,12 @@ fn obstacle(helper: &Path) -> Result<Option<&'static str>, SpawnError> {
     })
 }
 
-/// An early look at a host server's program, for an error that names it; the kernel decides at the start.
+/// An early look at a host server's program, for an error that names it; the kernel decides at the
+/// start.
 ///
 /// # Errors
-/// It is missing or not executable, or it is a script whose interpreter is missing, which may be looked for in `path`.
+/// It is missing or not executable, or it is a script whose interpreter is missing, which may be
+/// looked for in `path`.
 pub fn check_program(program: &Path, path: &str) -> Result<(), SpawnError> {
     let failed = |error| SpawnError::Program {
         program: program.to_owned(),
@@ -254,7 +257,8 @@ pub fn check_program(program: &Path, path: &str) -> Result<(), SpawnError> {
     }
 }
 
-/// The missing program of a script's first line: the interpreter, or the program that env(1) is to find in `path`.
+/// The missing program of a script's first line: the interpreter, or the program that env(1) is to
+/// find in `path`.
 fn missing_interpreter(program: &Path, path: &str) -> Option<String> {
     let mut first = Vec::new();
     let mut file = std::fs::File::open(program).ok()?.take(256);

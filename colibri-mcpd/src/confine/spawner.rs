@@ -26,8 +26,8 @@ const LINE: usize = 512;
 
 /// A server that runs.
 ///
-/// Dropping `stdin` is the order to end, and the only one: the supervisor then gives the server its grace, sends TERM
-/// to the whole tree, and KILL.
+/// Dropping `stdin` is the order to end, and the only one: the supervisor then gives the server its
+/// grace, sends TERM to the whole tree, and KILL.
 pub struct SpawnedServer {
     /// The server's standard input, and its lifeline.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
@@ -59,16 +59,19 @@ pub trait ServerProcess: Send + Sync {
         None
     }
 
-    /// Lets a supervisor go on that somebody stopped (SIGSTOP): it has the order to end, and is to obey.
+    /// Lets a supervisor go on that somebody stopped (SIGSTOP): it has the order to end, and is to
+    /// obey.
     fn resume(&self) {}
 
-    /// Waits until the server and everything it started have ended. May be dropped and called again.
+    /// Waits until the server and everything it started have ended. May be dropped and called
+    /// again.
     fn wait(&mut self) -> BoxFuture<'_, ServerExit>;
 }
 
 /// Starts servers. The pool is generic over it, so that tests run it over in-memory pipes.
 pub trait Spawner: Send + Sync {
-    /// Starts a server and returns once its program has been executed. Dropping the future ends what was begun.
+    /// Starts a server and returns once its program has been executed. Dropping the future ends
+    /// what was begun.
     fn spawn(&self, spec: LaunchSpec) -> BoxFuture<'_, Result<SpawnedServer, SpawnError>>;
 }
 
@@ -78,8 +81,8 @@ pub struct SystemSpawner {
 }
 
 impl SystemSpawner {
-    /// A spawner whose supervisor is this very executable, which must call [`supervisor::main`] when its first argument
-    /// is [`supervisor::ARGUMENT`].
+    /// A spawner whose supervisor is this very executable, which must call [`supervisor::main`]
+    /// when its first argument is [`supervisor::ARGUMENT`].
     ///
     /// # Errors
     /// The executable's path is unknown.
@@ -95,8 +98,8 @@ impl SystemSpawner {
         Self { settings }
     }
 
-    /// Has the helper tear down what no live helper owns. For the daemon's start; after a helper was killed it happens
-    /// by itself.
+    /// Has the helper tear down what no live helper owns. For the daemon's start; after a helper
+    /// was killed it happens by itself.
     ///
     /// # Errors
     /// The helper could not be run, or failed.
@@ -139,7 +142,8 @@ async fn supervise(command: &CommandLine, session: String) -> Result<SpawnedServ
         .map_err(|error| supervisor_error(command, error))?;
     let mode = command.privilege;
     let Some(rest) = started else {
-        // The lifeline stays until the end is known, or the helper would take its loss for an order.
+        // The lifeline stays until the end is known, or the helper would take its loss for an
+        // order.
         let exit = waited_for(&mut child).await;
         drop(stdin);
         let detail = readable(&before);
@@ -200,7 +204,8 @@ impl ServerProcess for SupervisedProcess {
     }
 
     fn resume(&self) {
-        // A child that is not waited for keeps its number. The helper is root's: who stopped it is, too.
+        // A child that is not waited for keeps its number. The helper is root's: who stopped it is,
+        // too.
         if let Some(pid) = self.child.id() {
             let _ = kill(Pid::from_raw(pid as i32), Signal::SIGCONT);
         }
@@ -342,8 +347,8 @@ fn supervisor_error(command: &CommandLine, error: io::Error) -> SpawnError {
     }
 }
 
-/// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to [`KEPT`] bytes, and the
-/// rest of that line; `None` for it: the stream ended first.
+/// Reads lines until the one that begins with `marker`. Returns what stood before it, cut to
+/// [`KEPT`] bytes, and the rest of that line; `None` for it: the stream ended first.
 async fn listen(
     stderr: &mut (impl AsyncBufRead + Unpin),
     marker: &str,
@@ -399,7 +404,8 @@ fn readable(messages: &[u8]) -> String {
     }
 }
 
-/// Sixteen lower-case hex digits that nobody can guess: the name of one instance of a jailed server or an agent.
+/// Sixteen lower-case hex digits that nobody can guess: the name of one instance of a jailed server
+/// or an agent.
 ///
 /// # Errors
 /// The system gives no random bytes.
@@ -408,7 +414,8 @@ pub fn session_id() -> io::Result<String> {
     Ok(format!("{number:016x}"))
 }
 
-/// Checks that helper and daemon speak of the same things: `--version` must print this build's contract number.
+/// Checks that helper and daemon speak of the same things: `--version` must print this build's
+/// contract number.
 ///
 /// # Errors
 /// No helper, a helper that does not run, or another number.
@@ -490,7 +497,8 @@ mod tests {
         assert_eq!(rest.as_deref(), Some(""));
     }
 
-    /// A shell script in the helper's place, for what the daemon makes of what the helper says and does.
+    /// A shell script in the helper's place, for what the daemon makes of what the helper says and
+    /// does.
     async fn helper(script: &str) -> Result<SpawnedServer, SpawnError> {
         let command = CommandLine {
             program: "/bin/sh".into(),

@@ -1,5 +1,5 @@
-//! The supervisor: a small process between the daemon and each host server, so that nothing of the server is left
-//! behind, however the daemon ends.
+//! The supervisor: a small process between the daemon and each host server, so that nothing of the
+//! server is left behind, however the daemon ends.
 //!
 //! It is the daemon's own executable, started again with a hidden first argument:
 //!
@@ -7,9 +7,10 @@
 //! colibri-mcpd keeper --grace-ms N --parent PID --session own|shared --stdin null|pipe -- PROGRAM ARGS…
 //! ```
 //!
-//! Its standard input is the server's, and it polls it without reading: when the last writer is gone, because the
-//! daemon closed it or was killed, that is the order to end. Nothing else needs to reach it, so the daemon never has to
-//! be able to signal anybody. `docs/processes.md` says what each platform guarantees.
+//! Its standard input is the server's, and it polls it without reading: when the last writer is
+//! gone, because the daemon closed it or was killed, that is the order to end. Nothing else needs
+//! to reach it, so the daemon never has to be able to signal anybody. `docs/processes.md` says what
+//! each platform guarantees.
 
 use super::sys::Session;
 use super::{sys, tree};
@@ -35,16 +36,16 @@ pub const ARGUMENT: &str = "keeper";
 /// The line that the supervisor writes on stderr once the server's program has been executed.
 pub const STARTED: &str = "keeper: started";
 
-/// Variables of the server's environment travel to the supervisor under their name with this before it, so that none of
-/// them (`LD_PRELOAD`, say) works on the supervisor itself.
+/// Variables of the server's environment travel to the supervisor under their name with this before
+/// it, so that none of them (`LD_PRELOAD`, say) works on the supervisor itself.
 pub(crate) const ENVIRONMENT_PREFIX: &str = "COLIBRI_KEEPER_";
 
-/// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together well below the two
-/// seconds within which nothing may be left.
+/// Time from the end of the input to TERM, and from TERM to KILL, when the daemon is gone: together
+/// well below the two seconds within which nothing may be left.
 const GRACE_WITHOUT_DAEMON: Duration = Duration::from_millis(500);
 
-/// The interval at which the supervisor looks while it is ending a tree: for orphans that no signal announces, and for
-/// the daemon.
+/// The interval at which the supervisor looks while it is ending a tree: for orphans that no signal
+/// announces, and for the daemon.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Exit status of the supervisor when it was not started as it must be (EX_USAGE of sysexits(3)).
@@ -56,10 +57,11 @@ const EXIT_SYSTEM: u8 = 71;
 /// Exit status when the server's program could not be executed, as shells have it.
 const EXIT_NOT_STARTED: u8 = 127;
 
-/// Runs the supervisor and returns the server's exit status, or 128 and its signal. `arguments` are those after
-/// [`ARGUMENT`].
+/// Runs the supervisor and returns the server's exit status, or 128 and its signal. `arguments` are
+/// those after [`ARGUMENT`].
 ///
-/// Must be called first thing in `main`, before any thread, runtime or open file: it closes every descriptor above 2.
+/// Must be called first thing in `main`, before any thread, runtime or open file: it closes every
+/// descriptor above 2.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let failed = |status, what: &dyn Display| {
         say(&format_args!("keeper: {what}"));
@@ -103,7 +105,8 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             &format_args!("cannot let go of stdout: {error}"),
         );
     }
-    // The server may have begun a line already: the newline before keeps this one a line of its own.
+    // The server may have begun a line already: the newline before keeps this one a line of its
+    // own.
     say(&format_args!("\n{STARTED}"));
     match keep(server, &task) {
         Ok(status) => ExitCode::from(status),
@@ -117,8 +120,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Writes a line on stderr, in one piece, so that nothing of the server's gets into it (pipe(7), `PIPE_BUF`). Whether
-/// anybody reads it must not matter: `eprintln` would panic when the daemon is gone.
+/// Writes a line on stderr, in one piece, so that nothing of the server's gets into it (pipe(7),
+/// `PIPE_BUF`). Whether anybody reads it must not matter: `eprintln` would panic when the daemon is
+/// gone.
 fn say(line: &dyn Display) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -183,7 +187,8 @@ fn prepare(session: Session) -> io::Result<()> {
             "standard input must be a pipe: its end is the order to end",
         ));
     }
-    // Before the server exists, so that it never sees a supervisor that it could trace or read the environment of.
+    // Before the server exists, so that it never sees a supervisor that it could trace or read the
+    // environment of.
     sys::not_traceable()?;
     sys::no_new_privileges()?;
     sys::become_reaper()?;
@@ -227,7 +232,8 @@ fn keep(server: Pid, task: &SupervisorTask) -> io::Result<u8> {
     loop {
         let last = reap(server, &mut status)?;
         if last {
-            // Without a status the server was reaped by nobody: it cannot be, since this is its parent.
+            // Without a status the server was reaped by nobody: it cannot be, since this is its
+            // parent.
             return Ok(status.unwrap_or(EXIT_SYSTEM));
         }
         let now = Instant::now();
@@ -240,7 +246,8 @@ fn keep(server: Pid, task: &SupervisorTask) -> io::Result<u8> {
         if sys::termination_asked() && matches!(phase, EndPhase::Serving | EndPhase::Grace(_)) {
             phase = terminate(now + task.grace);
         }
-        // A daemon that was killed closed its pipes a moment before it became nobody's parent: look again and again.
+        // A daemon that was killed closed its pipes a moment before it became nobody's parent: look
+        // again and again.
         let daemon_gone = getppid() != task.parent;
         if daemon_gone && !hurried {
             let soon = now + GRACE_WITHOUT_DAEMON;
@@ -276,11 +283,12 @@ fn terminate(until: Instant) -> EndPhase {
     EndPhase::Terminating(until)
 }
 
-/// Waits for a signal, the end of the input, or the time to look again; says whether the input has ended.
+/// Waits for a signal, the end of the input, or the time to look again; says whether the input has
+/// ended.
 fn wait(phase: EndPhase, now: Instant) -> io::Result<bool> {
     let stdin = io::stdin();
-    // No event is asked for: POLLHUP comes unasked, with unread data still in the pipe, and never before the last
-    // writer is gone. Once it has come it would come at once every time.
+    // No event is asked for: POLLHUP comes unasked, with unread data still in the pipe, and never
+    // before the last writer is gone. Once it has come it would come at once every time.
     let mut lifeline = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
     let (watched, timeout): (&mut [PollFd<'_>], _) = match phase {
         EndPhase::Serving => (&mut lifeline, None),
@@ -301,8 +309,8 @@ fn wait(phase: EndPhase, now: Instant) -> io::Result<bool> {
     }
 }
 
-/// Collects every child that has ended, the server's status among them. `true`: no child is left, and since orphans
-/// come here, no descendant either.
+/// Collects every child that has ended, the server's status among them. `true`: no child is left,
+/// and since orphans come here, no descendant either.
 fn reap(server: Pid, status: &mut Option<u8>) -> io::Result<bool> {
     loop {
         match waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -1,5 +1,5 @@
-//! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of the daemon's
-//! process handling.
+//! The system calls that no safe library offers, each behind a safe function: the only `unsafe` of
+//! the daemon's process handling.
 
 #![allow(unsafe_code, reason = "system calls that no safe library offers")]
 
@@ -25,8 +25,9 @@ pub(super) struct ProcessIdentity {
 pub(super) enum Session {
     /// Each has one of its own, without a terminal.
     Own,
-    /// The daemon's, within process groups of their own: Linux divides the processor among sessions first (sched(7),
-    /// "The autogroup feature"), so that a nice value counts only within a session.
+    /// The daemon's, within process groups of their own: Linux divides the processor among sessions
+    /// first (sched(7), "The autogroup feature"), so that a nice value counts only within a
+    /// session.
     Shared,
 }
 
@@ -66,9 +67,9 @@ pub(super) fn termination_asked() -> bool {
 
 /// Takes the process's signals in hand, whatever it inherited.
 ///
-/// Every disposition goes back to the default first, since ignored signals are inherited through execve(2). SIGTERM and
-/// SIGCHLD get handlers, and so do the signals a terminal can send: handlers, not `SIG_IGN`, because they do not pass
-/// on to the server.
+/// Every disposition goes back to the default first, since ignored signals are inherited through
+/// execve(2). SIGTERM and SIGCHLD get handlers, and so do the signals a terminal can send:
+/// handlers, not `SIG_IGN`, because they do not pass on to the server.
 ///
 /// # Errors
 /// sigaction(2) failed.
@@ -76,8 +77,8 @@ pub(super) fn take_signals() -> io::Result<()> {
     use nix::sys::signal::{SaFlags, SigAction, SigHandler, Signal, sigaction};
     let set = |signal, handler| {
         let action = SigAction::new(handler, SaFlags::empty(), SigSet::empty());
-        // SAFETY: the handlers do nothing, or store into an atomic, both of which are async-signal-safe
-        // (signal-safety(7)); no earlier handler of this process is relied upon.
+        // SAFETY: the handlers do nothing, or store into an atomic, both of which are
+        // async-signal-safe (signal-safety(7)); no earlier handler of this process is relied upon.
         unsafe { sigaction(signal, &action) }
             .map(drop)
             .map_err(io::Error::from)
@@ -105,8 +106,9 @@ pub(super) fn take_signals() -> io::Result<()> {
 /// # Errors
 /// close_range(2) failed (Linux before 5.9).
 pub(super) fn close_above_standard() -> io::Result<()> {
-    // SAFETY: plain system call on numbers. The caller runs before anything else in the process owns a descriptor
-    // above 2 (`supervisor::main` is called first thing), so no owner is left with a closed one.
+    // SAFETY: plain system call on numbers. The caller runs before anything else in the process
+    // owns a descriptor above 2 (`supervisor::main` is called first thing), so no owner is left
+    // with a closed one.
     let done = unsafe {
         // Not every C library of Linux has a function for it.
         #[cfg(target_os = "linux")]
@@ -122,9 +124,10 @@ pub(super) fn close_above_standard() -> io::Result<()> {
     }
 }
 
-/// Has glibc give back what is freed: one arena for all threads, and a mapping of its own for what is from 1 MiB on.
-/// Each of its usual arenas keeps what any thread freed in it, and the daemon's many threads free what others made: 40
-/// MiB of nothing after a minute of reloads and restarts. Other systems' allocators give it back themselves.
+/// Has glibc give back what is freed: one arena for all threads, and a mapping of its own for what
+/// is from 1 MiB on. Each of its usual arenas keeps what any thread freed in it, and the daemon's
+/// many threads free what others made: 40 MiB of nothing after a minute of reloads and restarts.
+/// Other systems' allocators give it back themselves.
 pub(super) fn keep_little_of_what_is_freed() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
@@ -147,21 +150,23 @@ fn end_with(parent: nix::unistd::Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the child leave this process's group, with no signal blocked, and die with this process: SIGKILL to it when its
-/// parent ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`, procctl(2) `PROC_PDEATHSIG_CTL`).
+/// Makes the child leave this process's group, with no signal blocked, and die with this process:
+/// SIGKILL to it when its parent ends, however that happens (prctl(2) `PR_SET_PDEATHSIG`,
+/// procctl(2) `PROC_PDEATHSIG_CTL`).
 pub(super) fn leave_group_and_die_with_parent(command: &mut Command, session: Session) {
     let parent = nix::unistd::getpid();
     let prepare = move || {
         session.leave_group()?;
         end_with(parent)
     };
-    // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates nothing and takes no
-    // lock, and the process that forks has a single thread.
+    // SAFETY: the closure runs between fork and exec and only makes system calls; it allocates
+    // nothing and takes no lock, and the process that forks has a single thread.
     unsafe { command.pre_exec(prepare) };
 }
 
-/// Makes the child lead its own session, without a terminal, and give up root whole: groups, group ids, user ids, each
-/// verified from the kernel, before it executes anything. It dies with this process.
+/// Makes the child lead its own session, without a terminal, and give up root whole: groups, group
+/// ids, user ids, each verified from the kernel, before it executes anything. It dies with this
+/// process.
 pub(super) fn become_user_in_own_session(command: &mut Command, identity: ProcessIdentity) {
     use nix::unistd::{getgroups, getresgid, getresuid, getuid, setgroups, setresgid, setresuid};
     let parent = nix::unistd::getpid();
@@ -188,8 +193,9 @@ pub(super) fn become_user_in_own_session(command: &mut Command, identity: Proces
         }
         end_with(parent)
     };
-    // SAFETY: the closure runs between fork and exec in a process that had one thread when it forked, so that no lock
-    // can be held by another, the allocator's included; it makes system calls and compares numbers.
+    // SAFETY: the closure runs between fork and exec in a process that had one thread when it
+    // forked, so that no lock can be held by another, the allocator's included; it makes system
+    // calls and compares numbers.
     unsafe { command.pre_exec(prepare) };
 }
 
@@ -204,7 +210,8 @@ mod platform {
         Ok(prctl::set_pdeathsig(Signal::SIGKILL)?)
     }
 
-    /// From here on neither this process nor what it starts gains privileges by execve(2) (`PR_SET_NO_NEW_PRIVS`).
+    /// From here on neither this process nor what it starts gains privileges by execve(2)
+    /// (`PR_SET_NO_NEW_PRIVS`).
     ///
     /// # Errors
     /// The kernel refused.
@@ -220,8 +227,8 @@ mod platform {
         Ok(!prctl::get_no_new_privs()?)
     }
 
-    /// Nobody of the same user may trace this process, read its memory, or get a core dump of it (`PR_SET_DUMPABLE` 0).
-    /// Not inherited through execve(2).
+    /// Nobody of the same user may trace this process, read its memory, or get a core dump of it
+    /// (`PR_SET_DUMPABLE` 0). Not inherited through execve(2).
     ///
     /// # Errors
     /// The kernel refused.
@@ -229,7 +236,8 @@ mod platform {
         Ok(prctl::set_dumpable(false)?)
     }
 
-    /// Descendants that lose their parent become children of this process (`PR_SET_CHILD_SUBREAPER`).
+    /// Descendants that lose their parent become children of this process
+    /// (`PR_SET_CHILD_SUBREAPER`).
     ///
     /// # Errors
     /// The kernel refused.
@@ -237,12 +245,14 @@ mod platform {
         Ok(prctl::set_child_subreaper(true)?)
     }
 
-    /// A handle on a process that stays with it when its number is given to another (pidfd_open(2), Linux 5.3).
+    /// A handle on a process that stays with it when its number is given to another (pidfd_open(2),
+    /// Linux 5.3).
     ///
     /// # Errors
     /// There is no such process.
     pub(crate) fn process_handle(pid: i32) -> io::Result<OwnedFd> {
-        // SAFETY: plain system call on numbers; on success the kernel returns a new descriptor that nobody else owns.
+        // SAFETY: plain system call on numbers; on success the kernel returns a new descriptor that
+        // nobody else owns.
         unsafe {
             let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
             if fd < 0 {
@@ -259,7 +269,8 @@ mod platform {
     /// It has ended, or is not ours to signal.
     pub(crate) fn signal_by_handle(handle: &OwnedFd, signal: Signal) -> io::Result<()> {
         let no_info = std::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is open for the whole call, and a null siginfo asks the kernel to fill one in.
+        // SAFETY: the descriptor is open for the whole call, and a null siginfo asks the kernel to
+        // fill one in.
         let done = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
@@ -296,8 +307,8 @@ mod platform {
 
     /// procctl(2) on the calling process.
     fn control<T>(command: libc::c_int, data: *mut T) -> io::Result<()> {
-        // SAFETY: each caller passes the type that procctl(2) names for its command, or null where it names none, and
-        // the pointer is valid for the call.
+        // SAFETY: each caller passes the type that procctl(2) names for its command, or null where
+        // it names none, and the pointer is valid for the call.
         let done = unsafe {
             libc::procctl(
                 libc::P_PID,
@@ -384,7 +395,8 @@ mod platform {
         let size = loop {
             buffer.resize(room, 0);
             let mut size = buffer.len();
-            // SAFETY: name and buffer live through the call, and their lengths are passed with them.
+            // SAFETY: name and buffer live through the call, and their lengths are passed with
+            // them.
             let done = unsafe {
                 libc::sysctl(
                     name.as_ptr(),
@@ -404,7 +416,8 @@ mod platform {
         };
         let mut found = Vec::new();
         for bytes in buffer[..size.min(buffer.len())].chunks_exact(stride) {
-            // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any address.
+            // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any
+            // address.
             let process: libc::kinfo_proc =
                 unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
             if process.ki_structsize as usize != stride {

@@ -2,7 +2,8 @@
 
 use nix::sys::signal::Signal;
 
-/// Sends `signal` to every descendant of this process that can be found, which must be their reaper.
+/// Sends `signal` to every descendant of this process that can be found, which must be their
+/// reaper.
 ///
 /// The kernel does it in one call (procctl(2) `PROC_REAP_KILL`), through nested reapers too.
 #[cfg(target_os = "freebsd")]
@@ -11,10 +12,12 @@ pub(super) fn signal_descendants(signal: Signal) {
     let _ = super::sys::signal_all_reaped(signal);
 }
 
-/// Sends `signal` to every descendant of this process that can be found, which must be their reaper.
+/// Sends `signal` to every descendant of this process that can be found, which must be their
+/// reaper.
 ///
-/// `/proc/PID/task/TID/children` (proc_pid_task_tid(5)) is a moving picture: a process that forks meanwhile may be
-/// missed. Its orphans come to the reaper, so repeating this until no child is left finds all.
+/// `/proc/PID/task/TID/children` (proc_pid_task_tid(5)) is a moving picture: a process that forks
+/// meanwhile may be missed. Its orphans come to the reaper, so repeating this until no child is
+/// left finds all.
 #[cfg(target_os = "linux")]
 pub(super) fn signal_descendants(signal: Signal) {
     use std::collections::BTreeSet;
@@ -25,8 +28,9 @@ pub(super) fn signal_descendants(signal: Signal) {
         for child in children(parent) {
             if family.insert(child) {
                 unvisited.push(child);
-                // Between the listing and the signal the child may end and its number go to a stranger. The handle
-                // holds on to one process; that its parent is of the family shows that it is the right one.
+                // Between the listing and the signal the child may end and its number go to a
+                // stranger. The handle holds on to one process; that its parent is of the family
+                // shows that it is the right one.
                 let Ok(handle) = super::sys::process_handle(child) else {
                     continue;
                 };
@@ -38,7 +42,8 @@ pub(super) fn signal_descendants(signal: Signal) {
     }
 }
 
-/// True if descendants can be found and signalled at all: better no server than one that cannot be ended.
+/// True if descendants can be found and signalled at all: better no server than one that cannot be
+/// ended.
 ///
 /// # Errors
 /// Says what is missing.
@@ -62,7 +67,8 @@ pub(super) fn check() -> std::io::Result<()> {
     Ok(())
 }
 
-/// The most processes of a server that are counted: a fork bomb must not cost whoever asks for the servers.
+/// The most processes of a server that are counted: a fork bomb must not cost whoever asks for the
+/// servers.
 const MAX_COUNTED: usize = 1_000;
 
 /// A look at the processes of this machine, to count those of servers.
@@ -72,11 +78,12 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// The number of a server's processes: all below its supervisor, which may be several processes itself. Of a jailed
-    /// one those count that are not root's: no policy lets a server be root, and all of the helper, and of sudo(8), is.
+    /// The number of a server's processes: all below its supervisor, which may be several processes
+    /// itself. Of a jailed one those count that are not root's: no policy lets a server be root,
+    /// and all of the helper, and of sudo(8), is.
     ///
-    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`), none is left, or
-    /// they are more than `MAX_COUNTED`.
+    /// `None`: the system does not show them (`hidepid` of proc(5), `security.bsd.see_jail_proc`),
+    /// none is left, or they are more than `MAX_COUNTED`.
     pub fn count(&self, supervisor: u32, jailed: bool) -> Option<usize> {
         let mut family = vec![i32::try_from(supervisor).ok()?];
         let mut count = 0;
@@ -144,13 +151,15 @@ impl Processes {
     }
 }
 
-/// The processes whose parent this one is, those that have ended and were not waited for among them.
+/// The processes whose parent this one is, those that have ended and were not waited for among
+/// them.
 #[cfg(target_os = "linux")]
 pub(super) fn children_of(pid: i32) -> Vec<i32> {
     children(pid)
 }
 
-/// The processes whose parent this one is, those that have ended and were not waited for among them.
+/// The processes whose parent this one is, those that have ended and were not waited for among
+/// them.
 #[cfg(target_os = "freebsd")]
 pub(super) fn children_of(pid: i32) -> Vec<i32> {
     let all = super::sys::relations().unwrap_or_default();
@@ -174,8 +183,8 @@ fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The parent's pid: the second field after the program's name, which stands in parentheses and may hold any byte
-/// (proc_pid_stat(5)).
+/// The parent's pid: the second field after the program's name, which stands in parentheses and may
+/// hold any byte (proc_pid_stat(5)).
 #[cfg(target_os = "linux")]
 fn parent_of(pid: i32) -> Option<i32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;

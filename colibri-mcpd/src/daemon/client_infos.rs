@@ -1,4 +1,5 @@
-//! The names that clients declare of themselves, each read once: a modern client repeats its own in every request.
+//! The names that clients declare of themselves, each read once: a modern client repeats its own in
+//! every request.
 
 use std::collections::HashMap;
 use std::sync::Arc;

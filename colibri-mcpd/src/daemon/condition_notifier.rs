@@ -1,5 +1,5 @@
-//! Conditions of which people are notified: they are looked for here, so that nothing on a call's path has to report
-//! them.
+//! Conditions of which people are notified: they are looked for here, so that nothing on a call's
+//! path has to report them.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -74,8 +74,8 @@ impl Daemon {
         }
     }
 
-    /// The conditions at the start: only new ones are notified, and that an earlier daemon ended without sealing the
-    /// trail, with what was lost.
+    /// The conditions at the start: only new ones are notified, and that an earlier daemon ended
+    /// without sealing the trail, with what was lost.
     fn seen_at_first(&self) -> NotifiedConditions {
         let mut sealed = None;
         if let Recorder::Trail(trail) = &*self.chain.recorder {

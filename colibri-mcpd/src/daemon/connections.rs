@@ -1,4 +1,5 @@
-//! The clients that are connected: who comes and goes, who is told to go, what they are told, and how all of them end.
+//! The clients that are connected: who comes and goes, who is told to go, what they are told, and
+//! how all of them end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +37,8 @@ const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// The longest time in which clients must go.
 const FAREWELL: Duration = Duration::from_secs(3);
 
-/// Bytes queued for a client over which it is not woken: it must not be let go for what it did not ask for.
+/// Bytes queued for a client over which it is not woken: it must not be let go for what it did not
+/// ask for.
 const MAX_QUEUED: usize = 1 << 20;
 
 /// The reason for which clients are closed when the daemon ends.
@@ -152,8 +154,8 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// None yet. Clients that do not read are told to go, and those that want to know are told of `changes` of
-    /// what servers offer, for as long as this is there.
+    /// None yet. Clients that do not read are told to go, and those that want to know are told of
+    /// `changes` of what servers offer, for as long as this is there.
     pub fn new(
         chain: Arc<Chain>,
         budget: Arc<ByteBudget>,
@@ -355,8 +357,8 @@ impl Connections {
         }
     }
 
-    /// Notifies each client of the lists that changed for it: nobody is told that a server has changed that they may
-    /// not see.
+    /// Notifies each client of the lists that changed for it: nobody is told that a server has
+    /// changed that they may not see.
     fn tell_changes(&self, changed: &ChangedFeatures) {
         let all = self.all();
         debug!(
@@ -382,8 +384,9 @@ impl Connections {
         }
     }
 
-    /// Notifies those clients that their list of tools has changed whom another client policy shows other ones of the
-    /// same, or the same under other names; then their prompts have other names, too.
+    /// Notifies those clients that their list of tools has changed whom another client policy shows
+    /// other ones of the same, or the same under other names; then their prompts have other names,
+    /// too.
     pub(crate) fn tell_list_modes(&self, before: &Clients) {
         if !self.chain.rules.gates.load().is_open(Gate::External) {
             return;
@@ -408,8 +411,9 @@ impl Connections {
         }
     }
 
-    /// Notifies clients of events of their user or agent: each event as a log message, and all of them as one change
-    /// of the list of tools, for clients that look at nothing else. Those that see one server alone have no task tools.
+    /// Notifies clients of events of their user or agent: each event as a log message, and all of
+    /// them as one change of the list of tools, for clients that look at nothing else. Those that
+    /// see one server alone have no task tools.
     pub(super) fn wake(&self, wakes: &[WakeEvent]) {
         for connection in self.all() {
             let client = &connection.client;
@@ -447,8 +451,8 @@ impl Connections {
         }
     }
 
-    /// Ends all: further calls are refused, those in flight get a while and are given up then; clients go, and
-    /// `servers` end meanwhile.
+    /// Ends all: further calls are refused, those in flight get a while and are given up then;
+    /// clients go, and `servers` end meanwhile.
     pub async fn end<T>(&self, servers: impl Future<Output = T>) -> T {
         let all: Vec<_> = {
             let open = self.open.lock();

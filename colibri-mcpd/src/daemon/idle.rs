@@ -11,9 +11,10 @@ use super::connections::Load;
 /// The interval of the checks.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Waits until nobody has been connected for `limit` and none of the daemon's agents ran, or until the daemon's program
-/// was replaced, nobody waits for an answer and no agent runs: who comes next starts the new one. `load` is what clients
-/// make of it, `agents` counts those that run. Without a limit the daemon is a service, and ends when it is told to.
+/// Waits until nobody has been connected for `limit` and none of the daemon's agents ran, or until
+/// the daemon's program was replaced, nobody waits for an answer and no agent runs: who comes next
+/// starts the new one. `load` is what clients make of it, `agents` counts those that run. Without a
+/// limit the daemon is a service, and ends when it is told to.
 pub async fn is_over(
     load: impl Fn() -> Load,
     agents: impl Fn() -> usize,

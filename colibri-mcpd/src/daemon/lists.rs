@@ -42,7 +42,8 @@ pub(super) struct ListQuery {
     pub version: Version,
     /// The beginning of the page.
     pub cursor: Option<ListCursor>,
-    /// The status of each server, in the order of their ids: its state, its version, and the lifetime of its list.
+    /// The status of each server, in the order of their ids: its state, its version, and the
+    /// lifetime of its list.
     pub standing: Vec<(State, Option<Version>, Option<u64>)>,
     /// The skills of the daemon's own that it lists, or the resources that they are.
     pub skills: Vec<(String, Bytes)>,
@@ -125,7 +126,8 @@ impl ListQuery {
 }
 
 impl ListQuery {
-    /// The definition of a tool of ours, if it is listed: who finds tools is not to pay for many of ours either.
+    /// The definition of a tool of ours, if it is listed: who finds tools is not to pay for many of
+    /// ours either.
     fn own_definition(&self, definition: &BuiltinDefinition) -> Option<Bytes> {
         if self.rights.list == ListMode::All {
             return Some(definition.listed(self.version));
@@ -175,7 +177,8 @@ impl ListQuery {
     }
 }
 
-/// A page that was made, and what of. It keeps neither tools nor rights alive that are no longer in force.
+/// A page that was made, and what of. It keeps neither tools nor rights alive that are no longer in
+/// force.
 struct CachedPage {
     feature: Feature,
     table: Weak<CatalogTable>,
@@ -214,7 +217,8 @@ impl Lists {
         self.pages.lock().clear();
     }
 
-    /// The page that is asked for, for the client of this queue: one that is made for it is taken out of the budget for it.
+    /// The page that is asked for, for the client of this queue: one that is made for it is taken
+    /// out of the budget for it.
     ///
     /// # Errors
     /// Where the budget has no room for it.

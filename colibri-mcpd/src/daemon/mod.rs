@@ -1,4 +1,5 @@
-//! The parts that all connections share: the configuration in force, the servers, the store, and the connections.
+//! The parts that all connections share: the configuration in force, the servers, the store, and
+//! the connections.
 
 mod client_infos;
 mod condition_notifier;
@@ -47,7 +48,8 @@ use sources::SourceMetadata;
 
 /// The most bytes queued in the whole daemon, with what clients began to say.
 pub(crate) const MAX_QUEUED: usize = 256 * 1024 * 1024;
-/// The longest time in which servers must end: grace, TERM and KILL of their supervisor, and a little more.
+/// The longest time in which servers must end: grace, TERM and KILL of their supervisor, and a
+/// little more.
 const SERVERS_END: Duration = Duration::from_secs(10);
 
 /// The daemon's instructions for models.
@@ -240,7 +242,8 @@ impl Daemon {
         presented
     }
 
-    /// The servers that were never seen and that this client may see: nobody starts what is hidden from them.
+    /// The servers that were never seen and that this client may see: nobody starts what is hidden
+    /// from them.
     fn unseen_by(&self, client: &Client) -> Vec<Arc<HostedServer>> {
         let rights = self.chain.rules.rights(client);
         let mut unseen = self.host.unseen();
@@ -248,7 +251,8 @@ impl Daemon {
         unseen
     }
 
-    /// Has the servers started that were never seen, for a list: those that it is to wait for, and until when.
+    /// Has the servers started that were never seen, for a list: those that it is to wait for, and
+    /// until when.
     pub fn discover(&self, call: &Call) -> Vec<(Instant, Arc<HostedServer>)> {
         if self
             .chain
@@ -269,8 +273,8 @@ impl Daemon {
         self.host.discover(&unseen, &call.client)
     }
 
-    /// Has the servers started that were never seen, so that no list waits for them. Nobody asked: it is the daemon
-    /// that wants to know, and its own user whose processes they are.
+    /// Has the servers started that were never seen, so that no list waits for them. Nobody asked:
+    /// it is the daemon that wants to know, and its own user whose processes they are.
     pub fn learn(&self) {
         let unseen = self.host.unseen();
         if !self.config.learn
@@ -292,8 +296,8 @@ impl Daemon {
             && client.session.only().is_none()
     }
 
-    /// The daemon's own skills as entries of a list: of skills, or of the resources that their `SKILL.md` are. Takes a
-    /// while: not to be called on a thread that serves clients.
+    /// The daemon's own skills as entries of a list: of skills, or of the resources that their
+    /// `SKILL.md` are. Takes a while: not to be called on a thread that serves clients.
     pub(crate) fn own_skills(&self, feature: Feature) -> Vec<(String, Bytes)> {
         let entries = self.skills.entries().into_iter().map(|skill| {
             let uri = format!("{}{}/{}", skills::OWN, skill.name, skills::FILE);
@@ -355,7 +359,8 @@ impl Daemon {
         *self.registry_error.lock() = error;
     }
 
-    /// Ends everything: calls in flight get a while and further ones are refused, then clients go and servers end.
+    /// Ends everything: calls in flight get a while and further ones are refused, then clients go
+    /// and servers end.
     pub async fn end(&self) {
         info!(
             clients = self.connections.count().connections,

@@ -1,6 +1,7 @@
-//! The files that decide what is allowed: registry and client policy, what a private daemon's user agreed to, and the hosts
-//! that count on a board of many. Read together, and never taken for absent where they should be there: without the
-//! registry nothing is served, without the client policy everybody may call everything.
+//! The files that decide what is allowed: registry and client policy, what a private daemon's user
+//! agreed to, and the hosts that count on a board of many. Read together, and never taken for
+//! absent where they should be there: without the registry nothing is served, without the client
+//! policy everybody may call everything.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -58,7 +59,8 @@ impl SourceMetadata {
     /// Reads the files.
     ///
     /// # Errors
-    /// Everything that is wrong with them; a file that is missing although a flag names it or it was in force before.
+    /// Everything that is wrong with them; a file that is missing although a flag names it or it
+    /// was in force before.
     pub fn read(&self, config: &DaemonConfig) -> anyhow::Result<SourceFiles> {
         let rules = registry::RegistryRules {
             require_jail: config.require_jail,

@@ -1,5 +1,5 @@
-//! Usage of answers by each user, and the cost modes that users chose: read from the store at the start, and written to
-//! it while the daemon runs.
+//! Usage of answers by each user, and the cost modes that users chose: read from the store at the
+//! start, and written to it while the daemon runs.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! The events that wake clients: a task is ready, a person has decided about a call, a notice is about a user. Each has one
-//! user, and nobody is told of what is another's.
+//! The events that wake clients: a task is ready, a person has decided about a call, a notice is
+//! about a user. Each has one user, and nobody is told of what is another's.
 
 use std::sync::Arc;
 

@@ -10,10 +10,12 @@ use tokio::time::sleep;
 use super::Daemon;
 use super::wake::WakeEvent;
 
-/// The time for which events are gathered after some were told, so that many are no flood of changed lists.
+/// The time for which events are gathered after some were told, so that many are no flood of
+/// changed lists.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// All that a receiver has now. What it has lost is nobody's to do any more, or is found by whoever looks.
+/// All that a receiver has now. What it has lost is nobody's to do any more, or is found by whoever
+/// looks.
 fn drain<T: Clone>(
     receiver: &mut Receiver<T>,
     wakes: &mut Vec<WakeEvent>,

@@ -1,5 +1,6 @@
-//! Agent sockets: for each instance of an agent a directory of its own with a socket in it. Which socket a
-//! connection came in on says whose it is, which no peer can say otherwise; what it may do there, the relay knows.
+//! Agent sockets: for each instance of an agent a directory of its own with a socket in it. Which
+//! socket a connection came in on says whose it is, which no peer can say otherwise; what it may do
+//! there, the relay knows.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -35,7 +36,8 @@ const CLOSED: &str = "its agent's door is closed";
 pub struct AgentDoors {
     daemon: Weak<Daemon>,
     directory: PathBuf,
-    /// The directory, locked: it is this daemon's for as long as it runs. Made when the first agent socket is.
+    /// The directory, locked: it is this daemon's for as long as it runs. Made when the first agent
+    /// socket is.
     own: Mutex<Option<Flock<File>>>,
 }
 
@@ -56,7 +58,8 @@ impl AgentDoors {
         Arc::new(doors)
     }
 
-    /// Makes the directory ours: one of an earlier daemon is emptied, one of another that runs is left alone.
+    /// Makes the directory ours: one of an earlier daemon is emptied, one of another that runs is
+    /// left alone.
     fn take(&self) -> io::Result<()> {
         let mut own = self.own.lock();
         if own.is_some() {
@@ -187,7 +190,8 @@ impl Drop for SocketDirectory {
     }
 }
 
-/// A listening agent socket. When it is dropped, it closes: its connections end, and its directory is removed.
+/// A listening agent socket. When it is dropped, it closes: its connections end, and its directory
+/// is removed.
 struct OpenAgentSocket {
     accepting: JoinHandle<()>,
     inside: Arc<AgentSocketContext>,

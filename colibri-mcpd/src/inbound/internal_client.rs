@@ -1,5 +1,5 @@
-//! Calls that the daemon makes itself: as a client of somebody would, on a connection within the daemon, so that they
-//! pass all that any call passes.
+//! Calls that the daemon makes itself: as a client of somebody would, on a connection within the
+//! daemon, so that they pass all that any call passes.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A connection whose client writes a message a line: its messages are read, and it is seen to that it reads its
-//! answers.
+//! A connection whose client writes a message a line: its messages are read, and it is seen to that
+//! it reads its answers.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -48,16 +48,19 @@ struct LineSession {
     lines: u64,
 }
 
-/// The reading side of a connection. At its end the client may still read, or be gone: only the transport knows.
+/// The reading side of a connection. At its end the client may still read, or be gone: only the
+/// transport knows.
 pub trait LineInput: AsyncRead + Unpin + Sync {
-    /// Waits until the client has closed both directions. Asked only after the end of what it writes.
+    /// Waits until the client has closed both directions. Asked only after the end of what it
+    /// writes.
     fn hung_up(&self) -> impl Future<Output = ()> + Send;
 }
 
 impl LineInput for OwnedReadHalf {
     async fn hung_up(&self) {
-        // The system reports that the other side is closed with what it reports of writing (EPOLLHUP, EV_EOF). As a
-        // rule writing is possible all the time, so there is no change to be woken by.
+        // The system reports that the other side is closed with what it reports of writing
+        // (EPOLLHUP, EV_EOF). As a rule writing is possible all the time, so there is no change to
+        // be woken by.
         while !self
             .ready(Interest::WRITABLE)
             .await
@@ -106,7 +109,8 @@ pub async fn serve(
                 written = Some(done);
                 break "it does not read any more";
             }
-            // It is set again when it has run down, and not for each line: most end with the read that begins them.
+            // It is set again when it has run down, and not for each line: most end with the read
+            // that begins them.
             () = &mut late, if kept > 0 => {
                 if begun.elapsed() >= LINE {
                     break NO_END;
@@ -139,7 +143,8 @@ pub async fn serve(
                         break "it closed its side";
                     }
                     if reader.is_long() {
-                        // Of all such lines of a user one read is made before others have their turn.
+                        // Of all such lines of a user one read is made before others have their
+                        // turn.
                         let ResultOwner { uid, session } = client.owner();
                         let _turn = daemon.long_lines.of(uid, session).await;
                         tokio::task::yield_now().await;
@@ -255,8 +260,8 @@ impl LineSession {
         self.messages.message(line, None, calls);
     }
 
-    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…],"only":"SERVER"}`: it closes gates for this connection, and
-    /// leaves it one server. Not a message, so nothing is answered.
+    /// Reads the bridge's hello, `{"colibri":1,"narrow":[…],"only":"SERVER"}`: it closes gates for
+    /// this connection, and leaves it one server. Not a message, so nothing is answered.
     fn hello(&self, line: &[u8]) -> bool {
         let Ok(hello) = Json::parse(line) else {
             return false;

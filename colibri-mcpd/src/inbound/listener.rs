@@ -81,8 +81,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes the socket. A stale one of our own is replaced, a live daemon is never displaced, and what is no socket is
-    /// never removed.
+    /// Makes the socket. A stale one of our own is replaced, a live daemon is never displaced, and
+    /// what is no socket is never removed.
     ///
     /// # Errors
     /// What stands in its place, or what the system says.
@@ -98,7 +98,8 @@ impl Listener {
         if !cfg!(target_os = "freebsd") {
             std::fs::create_dir_all(directory).map_err(directory_error)?;
         }
-        // One daemon at a time looks and binds. The lock goes with the descriptor; no lock file is left.
+        // One daemon at a time looks and binds. The lock goes with the descriptor; no lock file is
+        // left.
         let handle = File::options()
             .read(true)
             .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC)
@@ -134,8 +135,9 @@ impl Listener {
                 std::fs::remove_file(path).map_err(bind_error)?;
             }
         }
-        // Nobody else may connect between bind(2) and chmod(2): that takes the right to write, which the umask of the
-        // daemon leaves to nobody else (`harden`). It is not changed here: other threads make files meanwhile.
+        // Nobody else may connect between bind(2) and chmod(2): that takes the right to write,
+        // which the umask of the daemon leaves to nobody else (`harden`). It is not changed here:
+        // other threads make files meanwhile.
         let socket = UnixListener::bind(path).map_err(bind_error)?;
         let group = std::fs::metadata(directory).map_err(bind_error)?.gid();
         let made = std::fs::symlink_metadata(path).map_err(bind_error)?;
@@ -229,7 +231,8 @@ pub(super) fn caller(stream: &UnixStream) -> io::Result<Caller> {
     })
 }
 
-/// True if a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for that byte.
+/// True if a connection speaks HTTP: its first byte is a letter, as no message begins. Waits for
+/// that byte.
 pub(super) async fn speaks_http(stream: &UnixStream) -> bool {
     let mut first = [0];
     loop {
@@ -272,7 +275,8 @@ impl Newcomer {
         drop(place);
     }
 
-    /// Serves it although there is no place for it, if it is an operator's and there is one that is kept for them.
+    /// Serves it although there is no place for it, if it is an operator's and there is one that is
+    /// kept for them.
     async fn admit_operator(self, full: Full, turned_away: TurnedAway) {
         let (caller, clients) = (self.caller, self.daemon.chain.rules.clients.load_full());
         // The user database may be elsewhere: not on a thread that serves clients.

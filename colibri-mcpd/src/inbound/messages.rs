@@ -83,7 +83,8 @@ impl ClientMessages {
                 let method = method.as_str().unwrap_or_default();
                 match protocol::read_notification(&method, params) {
                     Some(ClientNotification::Cancelled { request }) => {
-                        // Calls of the same read come first: a cancellation never overtakes its request.
+                        // Calls of the same read come first: a cancellation never overtakes its
+                        // request.
                         self.daemon.chain.accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client
@@ -135,7 +136,8 @@ impl ClientMessages {
         }
     }
 
-    /// Makes a call of a request of `length` bytes, all but its frame, against which this stands already.
+    /// Makes a call of a request of `length` bytes, all but its frame, against which this stands
+    /// already.
     pub(super) fn call_of(
         &self,
         request: (Json<'_>, Json<'_>, Option<Json<'_>>),
@@ -354,7 +356,8 @@ impl ClientMessages {
         Some(call)
     }
 
-    /// The task for which a request is made. Only one that its person has claimed counts; an agent's is known without.
+    /// The task for which a request is made. Only one that its person has claimed counts; an
+    /// agent's is known without.
     fn read_task(&self, meta: Json<'_>) -> Option<u64> {
         let task = meta.get(META_TASK)?.as_u64()?;
         let is_own = self.client.door.is_none()
@@ -440,7 +443,8 @@ impl ClientMessages {
         })
     }
 
-    /// True if the one server that the client wants to see is there and may be seen, if it wants but one.
+    /// True if the one server that the client wants to see is there and may be seen, if it wants
+    /// but one.
     fn sees_its_server(&self) -> bool {
         let rights = self.daemon.chain.rules.rights(&self.client);
         let is_there = |only: &Arc<str>| {
@@ -570,7 +574,8 @@ fn answers_nothing(leave: &str) -> RpcError {
     ))
 }
 
-/// The trace context of a request. One that is longer than any that the standard allows is left out.
+/// The trace context of a request. One that is longer than any that the standard allows is left
+/// out.
 fn read_trace(meta: Json<'_>) -> Option<Box<Trace>> {
     let text = |key, longest| {
         let value = meta.get(key)?.as_str()?;

@@ -1,4 +1,5 @@
-//! The way in for bytes and a caller's identity: the Unix socket, and the handling of each client's messages.
+//! The way in for bytes and a caller's identity: the Unix socket, and the handling of each client's
+//! messages.
 
 mod agent_sockets;
 mod connection;

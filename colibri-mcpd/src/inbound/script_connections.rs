@@ -1,4 +1,5 @@
-//! The connections on which scripts make their calls: with the rights of who runs the script, and no more.
+//! The connections on which scripts make their calls: with the rights of who runs the script, and
+//! no more.
 
 use std::sync::{Arc, Weak};
 

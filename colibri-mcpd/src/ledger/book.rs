@@ -1,4 +1,5 @@
-//! The counts in memory: by payer and origin, then by server, then by name; looked up without making anything.
+//! The counts in memory: by payer and origin, then by server, then by name; looked up without
+//! making anything.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,9 +8,10 @@ use colibri_api::{CostDay, CostSum};
 
 use crate::store::CostKey;
 
-/// The most names that are counted for one payer, so that no servers, whatever they list, make the ledger long. Further
-/// tools of a server are counted together, as those are that there are not. A row of a client, a task or a model is such a
-/// name too: further ones are counted without task, without client, without model.
+/// The most names that are counted for one payer, so that no servers, whatever they list, make the
+/// ledger long. Further tools of a server are counted together, as those are that there are not. A
+/// row of a client, a task or a model is such a name too: further ones are counted without task,
+/// without client, without model.
 const MAX_NAMES: usize = 2048;
 /// The most names altogether: they stay for the day, and longer while nothing can be written.
 const MAX_ALL: usize = 1 << 16;
@@ -146,7 +148,8 @@ struct NameCounts {
 }
 
 impl NameCounts {
-    /// True if a server may have another of so many names: it leaves others as many as it has itself.
+    /// True if a server may have another of so many names: it leaves others as many as it has
+    /// itself.
     fn has_room(&self, server: &str, most: usize) -> bool {
         let own = self.servers.get(server).copied().unwrap_or_default();
         own < most.saturating_sub(self.all - own) / 2
@@ -288,8 +291,8 @@ impl Book {
         }
     }
 
-    /// Takes what was counted out, to be written. Names stay, so that they are the same number for the whole day; those
-    /// of other days go.
+    /// Takes what was counted out, to be written. Names stay, so that they are the same number for
+    /// the whole day; those of other days go.
     pub(super) fn take(&mut self, today: CostDay) -> Vec<(CostKey, CostSum)> {
         self.count_listed();
         let owned = |text: &Option<Arc<str>>| text.as_deref().unwrap_or_default().to_owned();

@@ -1,8 +1,9 @@
 //! The ledger: what every call, every list and every token of a model cost, and whom.
 //!
-//! Counting touches memory alone, under one short lock. What was counted goes to the store every `INTERVAL`, whole or
-//! not at all, and at the daemon's end; a daemon that is killed loses the last interval. What cannot be written stays
-//! counted, and is written when it can be. A count belongs to the day, in UTC, on which its request was read.
+//! Counting touches memory alone, under one short lock. What was counted goes to the store every
+//! `INTERVAL`, whole or not at all, and at the daemon's end; a daemon that is killed loses the last
+//! interval. What cannot be written stays counted, and is written when it can be. A count belongs
+//! to the day, in UTC, on which its request was read.
 
 mod book;
 

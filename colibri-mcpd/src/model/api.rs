@@ -1,5 +1,5 @@
-//! The model interfaces as data: the requests that pass, the permitted parts of their bodies, and the form of their
-//! errors.
+//! The model interfaces as data: the requests that pass, the permitted parts of their bodies, and
+//! the form of their errors.
 
 use hyper::{Method, StatusCode};
 use serde_json::json;
@@ -108,8 +108,8 @@ pub(super) const ANSWER_FIELDS: [&str; 8] = [
     "x-ratelimit-*",
 ];
 
-/// Betas that pass, in header fields of these names, and what the entry has to allow for them. Every other is left out,
-/// unless the entry names it.
+/// Betas that pass, in header fields of these names, and what the entry has to allow for them.
+/// Every other is left out, unless the entry names it.
 pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
     (
         "anthropic-beta",

@@ -1,5 +1,5 @@
-//! The body of a request, read strictly: whatever another reader could read otherwise, and whatever has the provider do
-//! more than answer, is refused.
+//! The body of a request, read strictly: whatever another reader could read otherwise, and whatever
+//! has the provider do more than answer, is refused.
 
 use colibri_json::JsonReader;
 use hyper::StatusCode;

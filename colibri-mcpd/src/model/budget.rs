@@ -1,5 +1,5 @@
-//! The budget of an agent's model: reserved before a request goes out, so that concurrent requests cannot overrun it,
-//! and settled when the answer is over.
+//! The budget of an agent's model: reserved before a request goes out, so that concurrent requests
+//! cannot overrun it, and settled when the answer is over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

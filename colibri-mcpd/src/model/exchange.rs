@@ -36,7 +36,8 @@ use colibri_trail::TrailEvent;
 
 /// The longest silence of the model: models think.
 const SILENCE: Duration = Duration::from_secs(600);
-/// The number of times that a request is sent again because a reused connection ended before a byte of it was sent.
+/// The number of times that a request is sent again because a reused connection ended before a byte
+/// of it was sent.
 const MAX_UNSENT: u32 = 3;
 /// The most bytes of an answer.
 const MAX_ANSWER: u64 = 128 << 20;
@@ -44,7 +45,8 @@ const MAX_ANSWER: u64 = 128 << 20;
 const MAX_OWN_LARGE: usize = 4;
 /// Longer bodies are judged where they keep nobody waiting.
 const JUDGED_ASIDE: usize = 64 * 1024;
-/// The most refusals of one agent that are recorded and logged: whoever asks over and over fills no disk.
+/// The most refusals of one agent that are recorded and logged: whoever asks over and over fills no
+/// disk.
 const MAX_REFUSALS: u64 = 1000;
 
 /// Records events; an error is the reason for which one was not recorded.

@@ -22,7 +22,8 @@ const PICTURES: [&str; 9] = [
     "image/heif",
 ];
 
-/// Media types of what else a model reads. None of them is a list of addresses: those of HLS and DASH are.
+/// Media types of what else a model reads. None of them is a list of addresses: those of HLS and
+/// DASH are.
 const DOCUMENTS: [&str; 38] = [
     "application/pdf",
     "application/json",

@@ -1,4 +1,5 @@
-//! The key, taken out of whatever the model's server says: one that repeats what it was sent would show it.
+//! The key, taken out of whatever the model's server says: one that repeats what it was sent would
+//! show it.
 
 use bytes::Bytes;
 use memchr::memmem;
@@ -6,7 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::registry::secrets::MIN_REDACTED;
 
-/// Takes values out of a stream of bytes. Each is replaced by as many asterisks, so that lengths stay.
+/// Takes values out of a stream of bytes. Each is replaced by as many asterisks, so that lengths
+/// stay.
 pub(super) struct Mask<'s> {
     values: &'s [SecretString],
     /// The end of what came, as far as a value may begin there.
@@ -63,7 +65,8 @@ fn begun<'v>(bytes: &[u8], values: impl Iterator<Item = &'v [u8]>) -> usize {
     values.filter_map(longest).max().unwrap_or(0)
 }
 
-/// The values of a header that must not be seen: the whole, and what follows a word such as `Bearer`.
+/// The values of a header that must not be seen: the whole, and what follows a word such as
+/// `Bearer`.
 pub(super) fn values_of(header: &SecretString) -> Vec<SecretString> {
     let whole = header.expose_secret().trim();
     let last = whole.rsplit(' ').next().unwrap_or_default();

@@ -1,6 +1,7 @@
-//! The model relay: an agent's only way to its model. It is plain HTTP on a Unix socket from inside, and goes to one
-//! address with the key that is added outside. What has the provider do more than answer is refused; tokens are
-//! counted; each request is recorded before its first byte goes out.
+//! The model relay: an agent's only way to its model. It is plain HTTP on a Unix socket from
+//! inside, and goes to one address with the key that is added outside. What has the provider do
+//! more than answer is refused; tokens are counted; each request is recorded before its first byte
+//! goes out.
 
 mod api;
 mod body;

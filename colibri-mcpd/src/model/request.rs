@@ -112,8 +112,9 @@ pub(super) fn pass(
     })
 }
 
-/// The most tokens that a body of so many bytes is to the model, which reads no more than its context. No tokenizer makes
-/// more tokens of a text than it has bytes; pictures have a most of their own; of a document a few bytes may be many pages.
+/// The most tokens that a body of so many bytes is to the model, which reads no more than its
+/// context. No tokenizer makes more tokens of a text than it has bytes; pictures have a most of
+/// their own; of a document a few bytes may be many pages.
 fn most_read(model: &ModelSpec, facts: &BodyFacts, bytes: u64) -> u64 {
     if facts.has_documents {
         return model.context_tokens;
@@ -168,7 +169,8 @@ fn route<'p>(
     Ok((method.clone(), *asks, name))
 }
 
-/// The name in a path that is the pattern, where that has one: `{}`. `None`: the path is another one.
+/// The name in a path that is the pattern, where that has one: `{}`. `None`: the path is another
+/// one.
 fn matched<'p>(pattern: &str, path: &'p str) -> Option<Option<&'p str>> {
     let Some((before, after)) = pattern.split_once("{}") else {
         return (pattern == path).then_some(None);

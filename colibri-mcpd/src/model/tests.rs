@@ -707,7 +707,8 @@ fn what_is_reserved_is_never_less_than_what_the_model_reads() {
     ] {
         assert!(reserved(&model, json!(text)) >= text.len() as u64);
     }
-    // A picture of a few bytes is thousands, one of many is no more; a document may be all that fits.
+    // A picture of a few bytes is thousands, one of many is no more; a document may be all that
+    // fits.
     let inline = |media: &str, data: String| json!([{ "type": "image", "source": { "type": "base64", "media_type": media, "data": data } }]);
     let few = reserved(&model, inline("image/png", "AA==".to_owned()));
     let many = reserved(&model, inline("image/png", "A".repeat(1 << 20)));

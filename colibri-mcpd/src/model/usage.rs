@@ -12,8 +12,8 @@ use crate::registry::ModelApi;
 /// The most bytes of an event, or of an answer that is no stream, of which the usage is read.
 const MAX_READ: usize = 16 << 20;
 
-/// Tokens in and out. Interfaces name cached tokens differently, and only Anthropic's counts them beside the others: here
-/// they are part of what was read.
+/// Tokens in and out. Interfaces name cached tokens differently, and only Anthropic's counts them
+/// beside the others: here they are part of what was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TokenCounts {
     /// The tokens that the model read.
@@ -52,7 +52,8 @@ const DONE: &[u8] = b"[DONE]";
 /// The most bytes without an event's end that are kept before the parser reads them.
 const MAX_KEPT: usize = 64 * 1024;
 
-/// The events of a stream that can have a usage: most are a few words of text, and those are never parsed.
+/// The events of a stream that can have a usage: most are a few words of text, and those are never
+/// parsed.
 struct UsageEvents {
     parser: Parser,
     /// The bytes since the last event's end, if the parser has not read them.
@@ -139,12 +140,14 @@ impl Meter {
         }
     }
 
-    /// The tokens that the model read, where the answer said so already, at its beginning or in its midst.
+    /// The tokens that the model read, where the answer said so already, at its beginning or in its
+    /// midst.
     pub(crate) fn read_so_far(&self) -> Option<u64> {
         self.read
     }
 
-    /// The cost of the answer; `None` if it did not come to its end, or does not say. `ended`: all of it came.
+    /// The cost of the answer; `None` if it did not come to its end, or does not say. `ended`: all
+    /// of it came.
     pub fn end(mut self, ended: bool) -> Option<TokenCounts> {
         if matches!(self.form, UsageForm::Unread) {
             return None;
@@ -330,8 +333,9 @@ impl Meter {
     }
 }
 
-/// The tokens in the details of OpenAI's interfaces that came from a cache, and that went to one, which gateways add to
-/// count the writes of other interfaces. Whatever else stands there, the tokens beside it count.
+/// The tokens in the details of OpenAI's interfaces that came from a cache, and that went to one,
+/// which gateways add to count the writes of other interfaces. Whatever else stands there, the
+/// tokens beside it count.
 fn cached_of(details: &Value) -> (u64, u64) {
     let number = |key: &str| details.get(key).and_then(Value::as_u64).unwrap_or(0);
     (number("cached_tokens"), number("cache_write_tokens"))
@@ -380,7 +384,8 @@ mod tests {
                 r#"{"usage":{"prompt_tokens":7,"completion_tokens":8,"prompt_tokens_details":{"cached_tokens":4}}}"#,
                 (7, 4, 0),
             ),
-            // What is odd about the details is no reason to count nothing; more than was read is not cached.
+            // What is odd about the details is no reason to count nothing; more than was read is
+            // not cached.
             (
                 OpenAiChat,
                 r#"{"usage":{"prompt_tokens":7,"completion_tokens":8,"prompt_tokens_details":"?"}}"#,

@@ -1,4 +1,5 @@
-//! A connection from inside: one request at a time is read whole, and an answer written as it comes.
+//! A connection from inside: one request at a time is read whole, and an answer written as it
+//! comes.
 
 use std::future::poll_fn;
 use std::io;
@@ -97,8 +98,8 @@ impl ModelWire {
         }
     }
 
-    /// The next request, with the room for its body; `None`: there is none. A long one waits for its place among those
-    /// that one agent may have in memory.
+    /// The next request, with the room for its body; `None`: there is none. A long one waits for
+    /// its place among those that one agent may have in memory.
     ///
     /// # Errors
     /// What came is no request that is read. Nothing more can be read then.
@@ -222,8 +223,8 @@ impl ModelWire {
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    /// Reads until so many bytes are there. They are the peer's, with all of the buffer in which they stand, for as long
-    /// as what comes back is there.
+    /// Reads until so many bytes are there. They are the peer's, with all of the buffer in which
+    /// they stand, for as long as what comes back is there.
     async fn fill(&mut self, length: usize) -> Result<PartialMessage, ModelRefusal> {
         let until = Instant::now() + BODY;
         let mut unfinished = PartialMessage::new(&self.peer);
@@ -244,12 +245,14 @@ impl ModelWire {
         Err(no_room())
     }
 
-    /// True if the daemon took back the room of what it holds for this connection: nothing more is read on it.
+    /// True if the daemon took back the room of what it holds for this connection: nothing more is
+    /// read on it.
     pub(super) fn is_cut_off(&self) -> bool {
         self.peer.was_cut_off()
     }
 
-    /// Ends when the other side is gone; if it writes instead, that it did is noted and this waits on.
+    /// Ends when the other side is gone; if it writes instead, that it did is noted and this waits
+    /// on.
     pub(super) async fn gone(&self) {
         loop {
             if self.stream.readable().await.is_err() {
@@ -341,7 +344,8 @@ impl ModelWire {
         self.write(body.as_bytes()).await
     }
 
-    /// Closes the connection after a refusal, and reads on for a while: one who still writes would not come to read it.
+    /// Closes the connection after a refusal, and reads on for a while: one who still writes would
+    /// not come to read it.
     pub(super) async fn linger(mut self) {
         let read = async {
             self.stream.shutdown().await?;

@@ -96,8 +96,8 @@ impl Webhook {
         }
     }
 
-    /// Posts what is told, one after the other, until nobody tells anything any more. What comes faster than that is
-    /// left out.
+    /// Posts what is told, one after the other, until nobody tells anything any more. What comes
+    /// faster than that is left out.
     pub async fn work(self, mut notices: Receiver<Arc<Notice>>) {
         // Those that did not get there since the last one that did.
         let mut lost = 0;
@@ -167,7 +167,8 @@ impl Webhook {
         if let Ok(signature) = HeaderValue::from_str(&signature) {
             headers.insert("colibri-signature", signature);
         }
-        // A redirect is not followed: what is signed for one address is not for another. Nor is a body read.
+        // A redirect is not followed: what is signed for one address is not for another. Nor is a
+        // body read.
         let answered = self.client.ask(request, HttpLimits::all(LIMIT)).await;
         let status = match answered {
             Ok(response) => response.status,
@@ -193,7 +194,8 @@ impl Webhook {
     }
 }
 
-/// The reason for which there is no answer. The client advises who writes an entry, which a webhook has not.
+/// The reason for which there is no answer. The client advises who writes an entry, which a webhook
+/// has not.
 fn told(error: &HttpError) -> String {
     match error {
         HttpError::Address {
@@ -386,7 +388,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_is_tried_again_three_times_where_that_can_help() {
         use Does::{Answers, Dies, NeverAnswers};
-        // What the receiver does; how many requests it gets; seconds at the least, and at the most; whether it got there.
+        // What the receiver does; how many requests it gets; seconds at the least, and at the most;
+        // whether it got there.
         type Case = (&'static [Does], usize, u64, u64, Option<&'static str>);
         let cases: [Case; 8] = [
             (&[Answers("503 No")], 4, 6, 7, Some("503")),

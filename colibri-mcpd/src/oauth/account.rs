@@ -268,7 +268,8 @@ impl OauthAccount {
         }
         match self.renew(&login).await {
             Ok(login) => field(&login.access_token).map(Some),
-            // The server decides whether it is still good: its clock counts. Who logged out has none any more.
+            // The server decides whether it is still good: its clock counts. Who logged out has
+            // none any more.
             Err(_)
                 if login.expires.is_some_and(|expires| expires > now())
                     && self.login()?.is_some() =>
@@ -401,7 +402,8 @@ impl OauthAccount {
         self.server.store.forget_login(&self.server.id, self.owner)
     }
 
-    /// Forgets the login and gives its tokens back. `None`: there was none; whether its issuer took them.
+    /// Forgets the login and gives its tokens back. `None`: there was none; whether its issuer took
+    /// them.
     ///
     /// # Errors
     /// What the system says.
@@ -424,7 +426,8 @@ impl OauthAccount {
         Ok(Some(revoked.is_ok()))
     }
 
-    /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009 §2.1).
+    /// Has the issuer forget tokens: the one that renews first, which may end the other (RFC 7009
+    /// §2.1).
     async fn revoke(&self, login: &StoredLogin) -> anyhow::Result<()> {
         let endpoint = login
             .revocation_endpoint

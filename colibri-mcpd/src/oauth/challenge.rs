@@ -1,5 +1,5 @@
-//! A server's request for authorization: the `Bearer` challenge of `WWW-Authenticate` (RFC 9110 §11.6.1, RFC 6750 §3,
-//! RFC 9728 §5.1).
+//! A server's request for authorization: the `Bearer` challenge of `WWW-Authenticate` (RFC 9110
+//! §11.6.1, RFC 6750 §3, RFC 9728 §5.1).
 
 use hyper::header::HeaderValue;
 

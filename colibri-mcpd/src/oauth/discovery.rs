@@ -153,7 +153,8 @@ pub(super) async fn authorization_server(
     ))
 }
 
-/// Before 2025-06-18 a server was its own authorization server, and where it published nothing the addresses were fixed.
+/// Before 2025-06-18 a server was its own authorization server, and where it published nothing the
+/// addresses were fixed.
 async fn of_2025_03_26(
     client: &HttpClient,
     server: &Uri,
@@ -210,8 +211,8 @@ pub(super) struct ClientSecrets {
     pub(super) provider_secret: Option<SecretString>,
 }
 
-/// As which client we ask an issuer: as the one that the entry names, as the document that describes us, as one that was
-/// registered before, or as a new one.
+/// As which client we ask an issuer: as the one that the entry names, as the document that
+/// describes us, as one that was registered before, or as a new one.
 ///
 /// # Errors
 /// None of these can be.
@@ -289,7 +290,8 @@ pub(super) fn at_provider(
     client.party(None)
 }
 
-/// Sends a password in the way that the issuer takes: the header where it takes both or says nothing.
+/// Sends a password in the way that the issuer takes: the header where it takes both or says
+/// nothing.
 fn with_secret(issuer: &AuthorizationServer) -> &'static str {
     let methods = issuer
         .token_endpoint_auth_methods_supported

@@ -1,4 +1,5 @@
-//! Tokens, asked for at a token endpoint (RFC 6749 §3.2, §5; RFC 7523; RFC 8693), and how a client proves who it is there.
+//! Tokens, asked for at a token endpoint (RFC 6749 §3.2, §5; RFC 7523; RFC 8693), and how a client
+//! proves who it is there.
 
 use anyhow::anyhow;
 use base64::Engine as _;
@@ -110,7 +111,8 @@ pub(crate) enum RequiredToken {
     Grant,
 }
 
-/// Sends a request to an issuer's token endpoint. `form` has the grant; the client's id and proof are added.
+/// Sends a request to an issuer's token endpoint. `form` has the grant; the client's id and proof
+/// are added.
 ///
 /// # Errors
 /// What the endpoint, or the way to it, has against it. No secret is in it.

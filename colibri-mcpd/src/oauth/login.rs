@@ -1,4 +1,5 @@
-//! A person logs in: is sent to the issuer with a secret, and comes back with a code (OAuth 2.1 §4.1, RFC 7636, RFC 9207).
+//! A person logs in: is sent to the issuer with a secret, and comes back with a code (OAuth 2.1
+//! §4.1, RFC 7636, RFC 9207).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -241,8 +242,8 @@ impl Logins {
             .context("no login waits for this address")
     }
 
-    /// True if somebody who was sent to the issuer has not come back: it may have told them that it does not know us
-    /// any more, which is shown to nobody else.
+    /// True if somebody who was sent to the issuer has not come back: it may have told them that it
+    /// does not know us any more, which is shown to nobody else.
     fn is_begun_again(&self, uid: u32, account: &Arc<OauthAccount>) -> bool {
         let pending = self.pending.lock();
         let mut logins = pending.values();

@@ -1,5 +1,6 @@
-//! Metadata that servers and authorization servers publish: its location, and the parts that are believed (RFC 9728,
-//! RFC 8414, OpenID Connect Discovery 1.0, as MCP's "Authorization Server Discovery" has them).
+//! Metadata that servers and authorization servers publish: its location, and the parts that are
+//! believed (RFC 9728, RFC 8414, OpenID Connect Discovery 1.0, as MCP's "Authorization Server
+//! Discovery" has them).
 
 use anyhow::{Context as _, anyhow, bail};
 use hyper::Uri;
@@ -54,8 +55,8 @@ pub(crate) struct AuthorizationServer {
     pub(crate) authorization_response_iss_parameter_supported: bool,
 }
 
-/// The possible locations of a server's metadata where the server named none: at its path, then at its root (RFC 9728
-/// §3.1).
+/// The possible locations of a server's metadata where the server named none: at its path, then at
+/// its root (RFC 9728 §3.1).
 pub(crate) fn resource_locations(server: &Uri) -> Vec<String> {
     let Ok(origin) = UrlOrigin::of(server) else {
         return Vec::new();
@@ -92,7 +93,8 @@ pub(crate) fn issuer_locations(issuer: &str) -> anyhow::Result<Vec<String>> {
 }
 
 impl ProtectedResource {
-    /// Holds it against the server that it is said to be of: a token for another server is none for this one.
+    /// Holds it against the server that it is said to be of: a token for another server is none for
+    /// this one.
     ///
     /// # Errors
     /// It is of another, or names no issuer.
@@ -141,8 +143,8 @@ impl AuthorizationServer {
             .try_for_each(|url| secure_url(url).map(drop))
     }
 
-    /// True if codes are bound to who asked for them (RFC 7636). What an authorization server does not say, it is not
-    /// believed to do.
+    /// True if codes are bound to who asked for them (RFC 7636). What an authorization server does
+    /// not say, it is not believed to do.
     ///
     /// # Errors
     /// It does not say so.

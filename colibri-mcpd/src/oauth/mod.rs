@@ -1,8 +1,9 @@
-//! OAuth 2.1 as MCP's specification has its client side ("Authorization", 2026-07-28): finding out who issues tokens for a
-//! server, being known there, and having, keeping and renewing tokens.
+//! OAuth 2.1 as MCP's specification has its client side ("Authorization", 2026-07-28): finding out
+//! who issues tokens for a server, being known there, and having, keeping and renewing tokens.
 //!
-//! A person's login is that person's: tokens are kept by server and uid, and what they are good for (issuer and resource)
-//! is held against the entry each time. No token of a client ever comes here, and none leaves but to its server.
+//! A person's login is that person's: tokens are kept by server and uid, and what they are good for
+//! (issuer and resource) is held against the entry each time. No token of a client ever comes here,
+//! and none leaves but to its server.
 
 mod account;
 mod challenge;
@@ -29,8 +30,8 @@ pub use store::{TokenOwner, TokenStore};
 /// The longest time for one request to an authorization server.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 
-/// A part of a request to an authorization server, in time as a whole: one that sends a byte now and then is not waited
-/// for.
+/// A part of a request to an authorization server, in time as a whole: one that sends a byte now
+/// and then is not waited for.
 ///
 /// # Errors
 /// What came in between.

@@ -7,7 +7,8 @@ use colibri_registry::EntryValue;
 pub struct OauthSettings {
     /// The grant.
     pub grant: Grant,
-    /// The only issuer that is accepted. Where `client_id` stands, it must stand too: an id is that issuer's.
+    /// The only issuer that is accepted. Where `client_id` stands, it must stand too: an id is that
+    /// issuer's.
     pub issuer: Option<String>,
     /// A client that the issuer knows already.
     pub client_id: Option<String>,
@@ -15,13 +16,15 @@ pub struct OauthSettings {
     pub client_secret: Option<EntryValue>,
     /// Its private key, PKCS #8 in PEM: P-256 or RSA.
     pub private_key: Option<EntryValue>,
-    /// The `https` address of a document that describes us, which is our id wherever such documents are known.
+    /// The `https` address of a document that describes us, which is our id wherever such documents
+    /// are known.
     pub client_metadata_url: Option<String>,
     /// The scopes to request, in place of those that the server names.
     pub scopes: Option<Vec<String>>,
     /// The port of `http://127.0.0.1:PORT/callback`, to which a person's browser is sent back.
     pub redirect_port: u16,
-    /// The identity provider that vouches for people in place of their own consent (enterprise-managed authorization).
+    /// The identity provider that vouches for people in place of their own consent
+    /// (enterprise-managed authorization).
     pub identity_provider: Option<IdentityProvider>,
     /// `true`: one login, an operator's, serves everybody.
     pub shared: bool,

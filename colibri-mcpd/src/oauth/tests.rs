@@ -402,7 +402,8 @@ async fn a_token_is_renewed_once_however_many_ask() {
     assert_eq!(renewals[0].fields["refresh_token"], "old-next");
     assert_eq!(renewals[0].fields["resource"], SERVER);
 
-    // A server that no longer takes what it took: renewed, once; what somebody else renewed is taken.
+    // A server that no longer takes what it took: renewed, once; what somebody else renewed is
+    // taken.
     world.says(&url("/token"), token("newer", 3600));
     let asked = || {
         challenge(

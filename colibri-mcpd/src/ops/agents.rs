@@ -1,5 +1,6 @@
-//! `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent`, `colibri/agent-events`: agents are run by operators and
-//! by those whom their entries name, each for himself; what an instance does is for the one it runs for, and operators.
+//! `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent`, `colibri/agent-events`: agents
+//! are run by operators and by those whom their entries name, each for himself; what an instance
+//! does is for the one it runs for, and operators.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use crate::daemon::Daemon;
 use crate::policy::Gate;
 use crate::relay::{Call, CallOutcome, Client};
 
-/// The interval at which an instance is checked for a call that waits for a person, or for a stall: no line says so.
+/// The interval at which an instance is checked for a call that waits for a person, or for a stall:
+/// no line says so.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// `colibri/agents`: the agents and instances that the caller may see.
@@ -195,7 +197,8 @@ async fn open(
     opened.await.map_err(|error| error.to_string())?
 }
 
-/// Streams the events of an instance: those that are kept, and with `follow` those that come, until it has ended.
+/// Streams the events of an instance: those that are kept, and with `follow` those that come, until
+/// it has ended.
 async fn events(
     stream: AnswerStream,
     caller: OperatorCaller,
@@ -290,7 +293,8 @@ fn number(line: &[u8]) -> u64 {
         .unwrap_or_default()
 }
 
-/// An event as it is kept, as the notification that tells it: the agent's own line stays as it was written.
+/// An event as it is kept, as the notification that tells it: the agent's own line stays as it was
+/// written.
 fn as_notification(session: &str, line: &[u8]) -> Vec<u8> {
     let head = format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"colibri/agent-event\",\"params\":{{\"id\":{},",

@@ -23,8 +23,9 @@ const POLICY: &str = "jail-policy.json";
 /// The mode that the helper is installed with: only its group, the daemon's, may execute it.
 const HELPER_MODE: u32 = 0o4550;
 
-/// Checks all that can be seen beforehand. What keeps the daemon or every jailed server from starting is an error; what
-/// keeps a single server from it is told on standard error. Returns what to say of a good one.
+/// Checks all that can be seen beforehand. What keeps the daemon or every jailed server from
+/// starting is an error; what keeps a single server from it is told on standard error. Returns what
+/// to say of a good one.
 ///
 /// # Errors
 /// Every fault.
@@ -133,8 +134,8 @@ fn tell_entries(config: &DaemonConfig, registry: &LoadedRegistry) {
     }
 }
 
-/// The missing requirements of a server on the host. Of jailed ones the helper's own check tells, which may look into
-/// their roots.
+/// The missing requirements of a server on the host. Of jailed ones the helper's own check tells,
+/// which may look into their roots.
 fn missing(command: &StdioCommand, secrets: &SecretStore) -> Option<String> {
     if command.jail.is_some() {
         return None;
@@ -220,8 +221,8 @@ fn helper_fault(mode: PrivMode, helper: &Path) -> Option<String> {
     })
 }
 
-/// The reason for which permitted users cannot open the socket: no such group, or another one on the directory or on
-/// the socket.
+/// The reason for which permitted users cannot open the socket: no such group, or another one on
+/// the directory or on the socket.
 pub(crate) fn socket_group(config: &DaemonConfig) -> Option<String> {
     let wanted = match &config.socket_group {
         None => None,

@@ -36,7 +36,8 @@ impl DaemonMethod for ShowCosts {
         tokio::spawn(async move {
             let client = request.call.client.clone();
             let uid = client.caller.uid;
-            // Adding up 400 days takes a while: the threads that wait for the disk are there for others too.
+            // Adding up 400 days takes a while: the threads that wait for the disk are there for
+            // others too.
             let slot = request.daemon.sums.of(uid, None).await;
             if client.is_cancelled(&request.call.id) {
                 return request.finish(CallOutcome::Cancelled);

@@ -1,5 +1,5 @@
-//! `colibri/create-task`: as `colibri_create_task`, by a person's own command, which no model calls. It may share the task
-//! without a confirmation, and say what may be changed in its name.
+//! `colibri/create-task`: as `colibri_create_task`, by a person's own command, which no model
+//! calls. It may share the task without a confirmation, and say what may be changed in its name.
 
 use colibri_api::{CreatedTask, TaskLimits};
 use colibri_protocol::RpcError;

@@ -1,5 +1,5 @@
-//! A frame between the daemon and a server as an operator gets to see it: secrets taken out, hidden characters escaped,
-//! cut to a length, and with the ids of both sides.
+//! A frame between the daemon and a server as an operator gets to see it: secrets taken out, hidden
+//! characters escaped, cut to a length, and with the ids of both sides.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -59,8 +59,8 @@ struct EnvelopeSummary<'a> {
 }
 
 impl Describer {
-    /// A describer for the watch whose request has this id, as JSON; it shows `most` bytes of a frame. `asked` are the
-    /// calls in flight when it begins, by process and number.
+    /// A describer for the watch whose request has this id, as JSON; it shows `most` bytes of a
+    /// frame. `asked` are the calls in flight when it begins, by process and number.
     pub(super) fn new(
         watch: &str,
         most: usize,
@@ -242,7 +242,8 @@ fn told(json: Option<Json<'_>>) -> EnvelopeSummary<'_> {
     }
 }
 
-/// JSON text without the values of members whose names sound like secrets; also of JSON in its strings.
+/// JSON text without the values of members whose names sound like secrets; also of JSON in its
+/// strings.
 fn hide_named<'a>(text: &'a str, json: Json<'_>, level: usize) -> Cow<'a, str> {
     let mut edits = Edits::new();
     hide(&mut edits, json, 0, level);
@@ -307,8 +308,8 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Text with hidden characters escaped, and whether it was cut: so that it takes no more than `most` bytes as a string
-/// in JSON.
+/// Text with hidden characters escaped, and whether it was cut: so that it takes no more than
+/// `most` bytes as a string in JSON.
 fn limited(text: &str, most: usize) -> (String, bool) {
     let mut out = String::with_capacity(text.len().min(most));
     let mut length = 0;

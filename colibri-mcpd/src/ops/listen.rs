@@ -27,7 +27,8 @@ struct ResourceSubscription {
     own: String,
 }
 
-/// Begins to tell a client what it wants to hear. Whose a URI is that names no server is known when all were seen.
+/// Begins to tell a client what it wants to hear. Whose a URI is that names no server is known when
+/// all were seen.
 pub(super) fn start(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
@@ -49,8 +50,8 @@ pub(super) fn start(
     });
 }
 
-/// Acknowledges the subscription, and keeps the call open: every list, and the resources of servers that it may read
-/// and whose server takes the subscription.
+/// Acknowledges the subscription, and keeps the call open: every list, and the resources of servers
+/// that it may read and whose server takes the subscription.
 fn begin(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
@@ -98,7 +99,8 @@ struct Listen {
 }
 
 impl Listen {
-    /// It is acknowledged and there, unless it has ended already: the end is the last that is told of it.
+    /// It is acknowledged and there, unless it has ended already: the end is the last that is told
+    /// of it.
     fn take_place(self, honoured: SubscriptionFilter, lasting: Vec<SubscriptionGuard>) -> bool {
         self.held.while_held(|| {
             self.client
@@ -163,8 +165,8 @@ struct ProcessTasks {
     ids: BTreeMap<String, String>,
 }
 
-/// The tasks of a filter that are the client's, by the processes that have them. Who does not declare the extension has
-/// none.
+/// The tasks of a filter that are the client's, by the processes that have them. Who does not
+/// declare the extension has none.
 fn tasks(daemon: &Daemon, call: &Call, filter: &SubscriptionFilter) -> Vec<ProcessTasks> {
     let params = call
         .parts
@@ -216,7 +218,8 @@ fn resources(
             continue;
         };
         let own = own_uri(&*call.target, shown);
-        // What a person has to confirm is not told of by the way: nobody is asked for a part of a request.
+        // What a person has to confirm is not told of by the way: nobody is asked for a part of a
+        // request.
         let verdict = server.spec.rules.judge(Feature::Resource, &own, b"");
         if verdict != RuleVerdict::Allow || call.confirm_rule(&verdict).is_some() {
             continue;
@@ -233,7 +236,8 @@ fn resources(
     asked
 }
 
-/// The server's own URI of a resource. One of a server that was never seen stands in the URI that the client knows.
+/// The server's own URI of a resource. One of a server that was never seen stands in the URI that
+/// the client knows.
 fn own_uri(target: &dyn CallTarget, shown: &str) -> String {
     let renamed = target.description().own_name.as_deref().map(str::to_owned);
     let written = || uri::original(shown).map(|(_, own)| own.into_owned());

@@ -1,4 +1,5 @@
-//! `colibri/login`, `colibri/login-finish`, `colibri/logout`: whoever may use a server may have a login there.
+//! `colibri/login`, `colibri/login-finish`, `colibri/logout`: whoever may use a server may have a
+//! login there.
 
 use std::sync::Arc;
 

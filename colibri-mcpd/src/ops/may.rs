@@ -1,5 +1,5 @@
-//! `colibri/propose-may`, and the check of the tools that a person names for a task: both speak only of what that person
-//! may call.
+//! `colibri/propose-may`, and the check of the tools that a person names for a task: both speak
+//! only of what that person may call.
 
 use std::sync::Arc;
 
@@ -87,8 +87,8 @@ pub(super) fn read(given: &Value) -> Result<MayList, RpcError> {
 /// Checks a list against the rights of the person who gives it.
 ///
 /// # Errors
-/// A pattern fits no tool that they may call; the nearest is named. Or it fits one that they, its server's entry or its
-/// contract may not have called.
+/// A pattern fits no tool that they may call; the nearest is named. Or it fits one that they, its
+/// server's entry or its contract may not have called.
 pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern>, Failure> {
     let seen: Vec<&Arc<Item>> = facts
         .table()
@@ -160,8 +160,9 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
     Ok(may.patterns().to_vec())
 }
 
-/// The tools that change something and do what a text says, the best of each kind of action in each sentence: of several
-/// that do it, those alone whose names say to what, if the sentence has that word.
+/// The tools that change something and do what a text says, the best of each kind of action in each
+/// sentence: of several that do it, those alone whose names say to what, if the sentence has that
+/// word.
 fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failure> {
     let changes =
         |item: &Arc<Item>| facts.is_usable(item) && !CallTarget::description(&**item).reads;

@@ -18,8 +18,8 @@ pub(super) trait DaemonMethod: 'static {
     const NAME: &'static str;
     /// The gate in front of it.
     const GATE: Gate = Gate::None;
-    /// True if it only reads the daemon's own state: it is a look, and no call. What is recorded of looks is their
-    /// beginning on a connection and their end.
+    /// True if it only reads the daemon's own state: it is a look, and no call. What is recorded of
+    /// looks is their beginning on a connection and their end.
     const IS_LOOK: bool = false;
     /// True if it is answered where nothing can be recorded.
     const UNRECORDED: bool = Self::IS_LOOK;
@@ -94,7 +94,8 @@ impl MethodCall {
     }
 }
 
-/// Reads the parameters of a method. The `_meta` that every request of 2026-07-28 has is none of them.
+/// Reads the parameters of a method. The `_meta` that every request of 2026-07-28 has is none of
+/// them.
 ///
 /// # Errors
 /// -32602, with the first fault.

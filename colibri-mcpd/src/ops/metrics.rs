@@ -1,6 +1,7 @@
 //! Numbers for Prometheus, as text in the OpenMetrics format, on a Unix socket of their own.
 //!
-//! No label names a user, a tool or an argument: labels are server ids of the registry, states and codes of ours.
+//! No label names a user, a tool or an argument: labels are server ids of the registry, states and
+//! codes of ours.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +36,8 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// Longest HTTP request that is read, bytes.
 const MAX_REQUEST: usize = 8192;
 
-/// Serves metrics, to the `next` who connects, for as long as this is polled; never ends where nobody can.
+/// Serves metrics, to the `next` who connects, for as long as this is polled; never ends where
+/// nobody can.
 pub(crate) async fn serve(next: Option<impl AsyncFn() -> UnixStream>, daemon: &Arc<Daemon>) {
     let Some(next) = next else {
         return std::future::pending().await;
@@ -83,7 +85,8 @@ async fn answer(daemon: Arc<Daemon>, mut stream: UnixStream) -> io::Result<()> {
     {
         ended = stream.read_buf(&mut request).await? == 0;
     }
-    // The trail's state is behind a lock that a slow disk may hold: not on a thread that serves clients.
+    // The trail's state is behind a lock that a slow disk may hold: not on a thread that serves
+    // clients.
     let text = tokio::task::spawn_blocking(move || render(&daemon))
         .await
         .map_err(io::Error::other)?

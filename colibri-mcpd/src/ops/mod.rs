@@ -1,5 +1,5 @@
-//! The answers of the daemon itself: routing, the operators' methods and streams, agents, costs, status, metrics,
-//! reload, and `--check`.
+//! The answers of the daemon itself: routing, the operators' methods and streams, agents, costs,
+//! status, metrics, reload, and `--check`.
 
 mod agents;
 pub(crate) mod check;

@@ -1,5 +1,5 @@
-//! The operators' methods about waiting calls, the configuration and servers: for whom the client policy calls an
-//! operator.
+//! The operators' methods about waiting calls, the configuration and servers: for whom the client
+//! policy calls an operator.
 
 use std::sync::Arc;
 

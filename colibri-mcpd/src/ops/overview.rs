@@ -56,8 +56,8 @@ impl DaemonMethod for OverviewMethod {
     }
 }
 
-/// The overview for an operator, or for nobody in particular, with so many of the trail's last records. Reads files:
-/// not for a thread that serves clients.
+/// The overview for an operator, or for nobody in particular, with so many of the trail's last
+/// records. Reads files: not for a thread that serves clients.
 pub(super) fn of(daemon: &Daemon, operator: Option<u32>, tail: u64) -> Overview {
     let load = daemon.connections.load();
     let gates = **daemon.chain.rules.gates.load();

@@ -65,7 +65,8 @@ impl DaemonMethod for AcceptPins {
     }
 }
 
-/// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are more.
+/// The most bytes of differences in one answer, beyond the first; as JSON and escaped they are
+/// more.
 const MAX_SHOWN: usize = 2 << 20;
 
 /// Lists approved definitions and those that wait for approval, of all servers or of one.
@@ -82,7 +83,8 @@ fn list_pins(daemon: &Daemon, server: Option<&str>) -> anyhow::Result<Vec<u8>> {
     })
 }
 
-/// Shows the differences of a server's waiting definitions, or of one of them, from the approved ones.
+/// Shows the differences of a server's waiting definitions, or of one of them, from the approved
+/// ones.
 fn diff_pins(
     daemon: &Daemon,
     server: &str,
@@ -168,7 +170,8 @@ fn rows_of(daemon: &Daemon, server: Option<&str>) -> anyhow::Result<Vec<PinRow>>
     Ok(rows)
 }
 
-/// Resolves the subject that a person wrote who can write a name with hidden characters only as it is shown.
+/// Resolves the subject that a person wrote who can write a name with hidden characters only as it
+/// is shown.
 fn meant(rows: &[PinRow], subject: &PinSubject) -> PinSubject {
     let shown_so = |row: &&PinRow| row.subject.is_shown_as(subject);
     let exact = rows.iter().find(|row| row.subject == *subject);

@@ -53,7 +53,8 @@ pub(crate) struct ReloadOutcome {
     pub(crate) limits_wait: bool,
 }
 
-/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken over.
+/// Reads registry and client policy again. A bad file changes nothing: neither of the two is taken
+/// over.
 ///
 /// # Errors
 /// What is wrong with them; it is in the log as well.

@@ -181,7 +181,8 @@ impl RouteQuery<'_> {
         found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
     }
 
-    /// The target that completes an argument of a prompt, or of a template of resources: its server.
+    /// The target that completes an argument of a prompt, or of a template of resources: its
+    /// server.
     fn completion(
         &self,
         params: Json<'_>,

@@ -1,4 +1,5 @@
-//! `colibri/servers`: the external servers that the caller may see, as the tool of that name shows them to a model.
+//! `colibri/servers`: the external servers that the caller may see, as the tool of that name shows
+//! them to a model.
 
 use colibri_api::Servers;
 use serde::de::IgnoredAny;

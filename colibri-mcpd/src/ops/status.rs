@@ -118,7 +118,8 @@ impl CallerFacts {
         (standing.mode().unwrap_or_default(), spending)
     }
 
-    /// Sets the cost mode of the client's user; `None`: takes back what they set. It is on the disk when this returns.
+    /// Sets the cost mode of the client's user; `None`: takes back what they set. It is on the disk
+    /// when this returns.
     ///
     /// # Errors
     /// The operator lets them have no more than a lower one, or it could not be kept.
@@ -320,7 +321,8 @@ impl CallerFacts {
 
     fn collisions(&self) -> Vec<String> {
         let servers = self.daemon.host.servers();
-        // As with look-alikes: no more than the caller may see of what is offered, and nothing of what pins block.
+        // As with look-alikes: no more than the caller may see of what is offered, and nothing of
+        // what pins block.
         let seen = |taken: &&NameConflict| {
             let blocked = match &taken.what {
                 None => self.rights.sees_any(&taken.server),
@@ -441,7 +443,8 @@ fn server_facts(server: &HostedServer, viewer: Viewer, all: &Processes) -> Serve
     }
 }
 
-/// The tools, skills and capabilities of a server that are not advertised although it runs, with the reasons.
+/// The tools, skills and capabilities of a server that are not advertised although it runs, with
+/// the reasons.
 fn left_out(catalogue: &Catalogue) -> Option<String> {
     let of = |feature: Feature| catalogue.lists[feature.index()].left_out.clone();
     let capabilities = catalogue.capabilities.as_ref();

@@ -1,4 +1,5 @@
-//! An answer that is a stream: notifications until its client cancels the request, goes away, or the daemon ends it.
+//! An answer that is a stream: notifications until its client cancels the request, goes away, or
+//! the daemon ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,7 +98,8 @@ impl AnswerStream {
         self.send("colibri/dropped", &WatchLagged { watch, dropped })
     }
 
-    /// Ends the stream unless its client is an operator still: the right can be taken away. `true`: it has ended.
+    /// Ends the stream unless its client is an operator still: the right can be taken away. `true`:
+    /// it has ended.
     pub(super) fn end_unless_operator(&self) -> bool {
         let is_refused = check_operator(&self.daemon, &self.client).is_err();
         if is_refused {

@@ -38,8 +38,8 @@ pub(super) fn resident_bytes() -> io::Result<u64> {
     ];
     let mut info = std::mem::MaybeUninit::<libc::kinfo_proc>::zeroed();
     let mut length = size_of::<libc::kinfo_proc>();
-    // SAFETY: `mib` has four elements, as said; `info` may be written for `length` bytes, and the kernel writes no
-    // more; nothing is set, so there is no new value.
+    // SAFETY: `mib` has four elements, as said; `info` may be written for `length` bytes, and the
+    // kernel writes no more; nothing is set, so there is no new value.
     let result = unsafe {
         libc::sysctl(
             mib.as_ptr(),
@@ -53,8 +53,8 @@ pub(super) fn resident_bytes() -> io::Result<u64> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: kinfo_proc holds integers and raw pointers only, for which zero bytes, and any others that the kernel
-    // wrote over them, are values.
+    // SAFETY: kinfo_proc holds integers and raw pointers only, for which zero bytes, and any others
+    // that the kernel wrote over them, are values.
     let info = unsafe { info.assume_init() };
     // SAFETY: getpagesize(3) has no conditions.
     let page = unsafe { libc::getpagesize() };

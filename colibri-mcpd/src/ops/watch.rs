@@ -1,8 +1,9 @@
 //! `colibri/watch`: a stream of one topic.
 //!
-//! The request is acknowledged by its first notification, `colibri/watching`, followed by others until its client cancels
-//! it, which has no answer, or goes away, or until the daemon ends it with a result that says why. A client that reads
-//! slowly gets less, is told so by `colibri/dropped`, and never holds up anybody.
+//! The request is acknowledged by its first notification, `colibri/watching`, followed by others
+//! until its client cancels it, which has no answer, or goes away, or until the daemon ends it with
+//! a result that says why. A client that reads slowly gets less, is told so by `colibri/dropped`,
+//! and never holds up anybody.
 
 use colibri_api::WatchRequest;
 

@@ -16,7 +16,8 @@ use colibri_trail::TrailEvent;
 
 /// The bytes that a notification holds beside the frame, at most.
 const AROUND: usize = 16 * 1024;
-/// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit is.
+/// The longest message that clients read (`client::lines::LINE_LIMIT`), whatever the daemon's limit
+/// is.
 const MAX_READ: usize = 16 * 1024 * 1024;
 
 /// Begins to tell the messages of a server, whole if `full`.

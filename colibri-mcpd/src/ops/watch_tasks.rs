@@ -1,4 +1,5 @@
-//! The topic `tasks` of `colibri/watch`: changes of tasks as they are made, for everybody of those they may see.
+//! The topic `tasks` of `colibri/watch`: changes of tasks as they are made, for everybody of those
+//! they may see.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The witness of the trail's heads: syslogd, whose files belong to root and may be on another machine.
+//! The witness of the trail's heads: syslogd, whose files belong to root and may be on another
+//! machine.
 
 use std::io;
 

@@ -18,17 +18,19 @@ pub struct Challenge {
 
 /// Gives requests to one server their `Authorization`.
 ///
-/// A request that was refused with 401 or 403 is sent once more for each time that [`Authorizer::challenged`] says so, at
-/// most three times in all; what is refused still then is told.
+/// A request that was refused with 401 or 403 is sent once more for each time that
+/// [`Authorizer::challenged`] says so, at most three times in all; what is refused still then is
+/// told.
 pub trait Authorizer: Send + Sync {
-    /// The value of `Authorization` for a request, if there is one by now. It must be marked as sensitive. May take a
-    /// while: a token is refreshed here.
+    /// The value of `Authorization` for a request, if there is one by now. It must be marked as
+    /// sensitive. May take a while: a token is refreshed here.
     ///
     /// # Errors
     /// What the caller is told: why there is none, and what to do.
     fn authorization(&self) -> BoxFuture<'_, anyhow::Result<Option<HeaderValue>>>;
 
-    /// A request was refused. `Ok`: it is worth sending again, since there is another authorization now.
+    /// A request was refused. `Ok`: it is worth sending again, since there is another authorization
+    /// now.
     ///
     /// # Errors
     /// What the caller is told: why it was refused, and what to do (`colibri-mcp login SERVER`).

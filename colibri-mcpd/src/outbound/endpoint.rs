@@ -17,7 +17,8 @@ use colibri_text::brief;
 
 /// The number of times that a request is sent again that was refused for lack of authorization.
 const MAX_CHALLENGES: u32 = 3;
-/// The number of times that a request is sent again because a reused connection ended before a byte of it was sent.
+/// The number of times that a request is sent again because a reused connection ended before a byte
+/// of it was sent.
 const MAX_UNSENT: u32 = 3;
 /// The most bytes that are read of an answer that says why there is none.
 const MAX_REFUSAL: usize = 64 * 1024;
@@ -62,7 +63,8 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Sends a request with these header fields besides the endpoint's own, and returns with the head of its answer.
+    /// Sends a request with these header fields besides the endpoint's own, and returns with the
+    /// head of its answer.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -169,8 +171,8 @@ pub(super) fn body_of(response: &ResponseStream) -> Body {
     }
 }
 
-/// The meaning of a failed response, of which this was read. `hint` stands before what the server said: that may be a
-/// page of HTML, and a summary is cut.
+/// The meaning of a failed response, of which this was read. `hint` stands before what the server
+/// said: that may be a page of HTML, and a summary is cut.
 pub(super) fn refused(response: &ResponseStream, hint: &str, said: &[u8]) -> ExchangeError {
     let status = response.status;
     let kind = match status {

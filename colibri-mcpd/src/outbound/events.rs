@@ -1,4 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream brings everything, messages go to the endpoint that it names first.
+//! HTTP+SSE of 2024-11-05: one stream brings everything, messages go to the endpoint that it names
+//! first.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -64,8 +64,8 @@ impl AsyncRead for OutboundLines {
     }
 }
 
-/// A message as one line. Over HTTP it may have line ends between its tokens, in place of which spaces mean the same.
-/// `None`: it is no JSON, and one cannot know what line ends in it mean.
+/// A message as one line. Over HTTP it may have line ends between its tokens, in place of which
+/// spaces mean the same. `None`: it is no JSON, and one cannot know what line ends in it mean.
 pub(super) fn as_line(message: Bytes) -> Option<Bytes> {
     let message = match message.last() {
         Some(b'\n') => message.slice(..message.len() - 1),

@@ -1,5 +1,6 @@
-//! MCP over HTTP: [`connect`] makes a session with an endpoint, which is read and written like a process. It knows neither
-//! servers nor who asks; what may be reached, and how, is the client's (`colibri-http`).
+//! MCP over HTTP: [`connect`] makes a session with an endpoint, which is read and written like a
+//! process. It knows neither servers nor who asks; what may be reached, and how, is the client's
+//! (`colibri-http`).
 
 mod authorizer;
 mod endpoint;

@@ -11,7 +11,8 @@ pub struct SendError {
     pub id: Option<u64>,
     /// Its meaning.
     pub kind: SendErrorKind,
-    /// An event of the audit log. What the server said is cut and escaped, and may hold what it was given.
+    /// An event of the audit log. What the server said is cut and escaped, and may hold what it was
+    /// given.
     pub message: String,
 }
 
@@ -22,17 +23,21 @@ pub enum SendErrorKind {
     Unsent,
     /// Nothing was sent, and nothing will be until somebody changes something.
     Impossible,
-    /// The server refused it unprocessed (429, 503) and names the time to wait, or does not (`None`).
+    /// The server refused it unprocessed (429, 503) and names the time to wait, or does not
+    /// (`None`).
     Busy(Option<Duration>),
-    /// The server forgot the session (404): it processed nothing, and begins anew with who comes next.
+    /// The server forgot the session (404): it processed nothing, and begins anew with who comes
+    /// next.
     Forgotten,
     /// The server wants to know who asks, or does not allow it (401, 403).
     Denied,
-    /// The server failed at it (5xx, 408), or what stands before it did: whether it had an effect is not known.
+    /// The server failed at it (5xx, 408), or what stands before it did: whether it had an effect
+    /// is not known.
     Failed,
     /// The server refused it with another status.
     Status,
-    /// The server refused a call unprocessed (400 with -32020): its header fields are not what the tool asks for now.
+    /// The server refused a call unprocessed (400 with -32020): its header fields are not what the
+    /// tool asks for now.
     Mismatched,
     /// It was sent, and no whole answer came: whether it had an effect is not known.
     Lost,

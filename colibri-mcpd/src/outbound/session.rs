@@ -1,7 +1,9 @@
-//! A session with an MCP endpoint, which is read and written like a process: one message a line in both directions.
+//! A session with an MCP endpoint, which is read and written like a process: one message a line in
+//! both directions.
 //!
-//! What is written is sent with a POST for each message; what comes back, as JSON or as events, is read. Bytes pass as they
-//! are, but for line ends between tokens. A request whose answer cannot be relayed is told as a [`SendError`].
+//! What is written is sent with a POST for each message; what comes back, as JSON or as events, is
+//! read. Bytes pass as they are, but for line ends between tokens. A request whose answer cannot be
+//! relayed is told as a [`SendError`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -32,14 +34,16 @@ use colibri_wire::{Envelope, Json, envelope::EnvelopeKind};
 
 /// Bytes of messages that were written and not yet sent.
 const UNSENT: usize = 64 * 1024;
-/// The longest time for the notification of a session's end, and for a notification that others follow.
+/// The longest time for the notification of a session's end, and for a notification that others
+/// follow.
 const TOLD: Duration = Duration::from_secs(5);
-/// The time for which messages are held for the stream of a legacy server's own messages: some servers send its head
-/// with its first event only.
+/// The time for which messages are held for the stream of a legacy server's own messages: some
+/// servers send its head with its first event only.
 const OPENED: Duration = Duration::from_secs(1);
 /// The time for which a cancelled legacy request lives on: its answer may be on its way.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
-/// The other possible kind of a URL that takes no POST (2025-11-25, basic/transports, "Backwards Compatibility").
+/// The other possible kind of a URL that takes no POST (2025-11-25, basic/transports, "Backwards
+/// Compatibility").
 const NO_POST: &str =
     " (is the path of the url right? A server of HTTP+SSE needs \"type\": \"sse\" in its entry)";
 /// The most tools of which it is kept what their calls repeat, and the most bytes of their names.
@@ -52,7 +56,8 @@ const MAX_TELLING: usize = 16 << 20;
 const MAX_TOLD_AT_ONCE: usize = 256;
 /// The time for which an event stream may go on after its answer, for the connection to be reused.
 const AFTER_ANSWER: Duration = Duration::from_millis(500);
-/// The wait before a stream is resumed of which the server does not say it, the shortest that it can say, and the longest.
+/// The wait before a stream is resumed of which the server does not say it, the shortest that it
+/// can say, and the longest.
 const RESUME: Duration = Duration::from_secs(1);
 const MIN_RESUME: Duration = Duration::from_millis(100);
 const MAX_RESUME: Duration = Duration::from_secs(60);
@@ -77,7 +82,8 @@ pub struct LegacyLink {
     pub ended: JoinHandle<()>,
 }
 
-/// A session with an endpoint. Nothing is sent before something is written, but for the stream of [`EndpointTransport::Events`].
+/// A session with an endpoint. Nothing is sent before something is written, but for the stream of
+/// [`EndpointTransport::Events`].
 pub fn connect(endpoint: Endpoint) -> LegacyLink {
     let (input, written) = duplex(UNSENT);
     let (out, output) = lines();
@@ -215,7 +221,8 @@ impl OutboundSession {
                     let _ = timeout(TOLD, session.tell(line.clone())).await;
                     let (opening, opened) = oneshot::channel();
                     tasks.spawn(async move { session.listen(opening).await });
-                    // What the server says of its own accord before that stream is there, it says to nobody.
+                    // What the server says of its own accord before that stream is there, it says
+                    // to nobody.
                     let _ = timeout(OPENED, opened).await;
                 } else {
                     self.tell_beside(line.clone(), tasks).await;
@@ -238,7 +245,8 @@ impl OutboundSession {
         of.cloned().unwrap_or_default()
     }
 
-    /// A request is not wanted any more. Modern servers see that from the end of its stream, others are told.
+    /// A request is not wanted any more. Modern servers see that from the end of its stream, others
+    /// are told.
     async fn cancelled(self: &Arc<Self>, id: Option<u64>, line: Bytes, tasks: &mut JoinSet<()>) {
         let (task, is_modern) = {
             let mut state = self.state.lock();
@@ -265,7 +273,8 @@ impl OutboundSession {
         });
     }
 
-    /// Waits for room: each has a connection of its own, so there is an end to how many a client can begin.
+    /// Waits for room: each has a connection of its own, so there is an end to how many a client
+    /// can begin.
     async fn room(&self, line: &Bytes) -> Option<OwnedSemaphorePermit> {
         let takes = line
             .len()
@@ -395,7 +404,8 @@ impl OutboundSession {
             return Ok(());
         }
         let invalid = || {
-            // It may be another request's: then so would be whatever came next over this connection.
+            // It may be another request's: then so would be whatever came next over this
+            // connection.
             self.port.endpoint.client.let_go();
             ExchangeError::new(
                 SendErrorKind::Invalid,
@@ -468,8 +478,8 @@ impl OutboundSession {
         }
     }
 
-    /// Opens the stream of what the server says without being asked, or the one that ended after the last event.
-    /// `None`: there is none.
+    /// Opens the stream of what the server says without being asked, or the one that ended after
+    /// the last event. `None`: there is none.
     async fn open_stream(&self, parser: &Parser) -> Result<Option<ResponseStream>, ExchangeError> {
         let mut fields = self.fields(Some(EVENTS), HeaderMap::new());
         if let Some(last) = parser
@@ -494,8 +504,8 @@ impl OutboundSession {
         }
     }
 
-    /// Hears what a legacy server says without being asked, if it says anything, as long as the session lasts. `opening`
-    /// goes when the stream is there, or is not to be had at once.
+    /// Hears what a legacy server says without being asked, if it says anything, as long as the
+    /// session lasts. `opening` goes when the stream is there, or is not to be had at once.
     async fn listen(&self, opening: oneshot::Sender<()>) {
         let mut parser = Parser::new(self.port.endpoint.max_message);
         let mut pause = RESUME;

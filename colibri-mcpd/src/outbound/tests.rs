@@ -60,7 +60,8 @@ fn session_over(client: HttpClient) -> LegacyLink {
     connect(endpoint(client))
 }
 
-/// The result of a session for these answers to one modern request: the lines it yields, and the faults it reports.
+/// The result of a session for these answers to one modern request: the lines it yields, and the
+/// faults it reports.
 async fn session(answer: &str) -> (String, Vec<SendError>) {
     let mut link = session_over(HttpClient::over(Says(Mutex::new(Some(answer.to_owned())))));
     let request = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","_meta":{

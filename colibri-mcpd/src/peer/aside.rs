@@ -2,8 +2,8 @@
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 
-/// Does work that takes long. On the daemon's runtime the other tasks of this thread go on elsewhere meanwhile; a
-/// runtime with a single thread, as simulations have, has nowhere else.
+/// Does work that takes long. On the daemon's runtime the other tasks of this thread go on
+/// elsewhere meanwhile; a runtime with a single thread, as simulations have, has nowhere else.
 pub fn aside<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),

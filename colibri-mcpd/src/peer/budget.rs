@@ -1,5 +1,6 @@
-//! The bytes that a daemon holds for all its peers, and the peer that is cut off when they are used up: always one of
-//! the user who holds most, so that nobody loses a connection for what another user does.
+//! The bytes that a daemon holds for all its peers, and the peer that is cut off when they are used
+//! up: always one of the user who holds most, so that nobody loses a connection for what another
+//! user does.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -69,7 +70,8 @@ pub(super) trait BudgetHolder: fmt::Debug + Send + Sync {
     fn cut_off(&self);
 }
 
-/// Bytes that a daemon holds for all its peers: what is queued for them, what is in flight, and messages that have begun.
+/// Bytes that a daemon holds for all its peers: what is queued for them, what is in flight, and
+/// messages that have begun.
 #[derive(Debug)]
 pub struct ByteBudget {
     held: AtomicUsize,
@@ -92,7 +94,8 @@ struct ByteClaim<'a> {
     holder: Option<&'a Arc<dyn BudgetHolder>>,
 }
 
-/// Keeps the claims with the one key whose claims are most in sum. Of equal ones it is that of the peer that asks.
+/// Keeps the claims with the one key whose claims are most in sum. Of equal ones it is that of the
+/// peer that asks.
 fn keep_heaviest<'a, K: Ord>(claims: &mut Vec<ByteClaim<'a>>, key: impl Fn(&'a Tenant) -> K) {
     let mut sums = BTreeMap::new();
     for claim in &*claims {
@@ -126,8 +129,8 @@ impl ByteBudget {
     /// Adds a peer that can be cut off.
     pub(super) fn enter(&self, peer: Weak<dyn BudgetHolder>) {
         let mut peers = self.peers.lock();
-        // Those that are gone are looked for when the list is full, and then there is room for as many again: who comes
-        // for one request does not look at everybody.
+        // Those that are gone are looked for when the list is full, and then there is room for as
+        // many again: who comes for one request does not look at everybody.
         if peers.len() == peers.capacity() {
             peers.retain(|peer| peer.strong_count() > 0);
             let there = peers.len();
@@ -136,8 +139,8 @@ impl ByteBudget {
         peers.push(peer);
     }
 
-    /// Takes bytes for a peer. If the budget does not have them, peers of the account that holds most are cut off, the
-    /// largest first. `false`: the next one would be the peer that asks.
+    /// Takes bytes for a peer. If the budget does not have them, peers of the account that holds
+    /// most are cut off, the largest first. `false`: the next one would be the peer that asks.
     pub(super) fn take(&self, length: usize, asking: &dyn BudgetHolder) -> bool {
         let mut held = self.held.fetch_add(length, Ordering::Relaxed) + length;
         while held > self.limit && asking.held() + length > EVERYBODYS {
@@ -151,8 +154,9 @@ impl ByteBudget {
         true
     }
 
-    /// The peer that holds most of the account that holds most, if `asking` had so many bytes more; `None`: it is the
-    /// one that asks. Whatever account that is, it holds more than an equal share.
+    /// The peer that holds most of the account that holds most, if `asking` had so many bytes more;
+    /// `None`: it is the one that asks. Whatever account that is, it holds more than an equal
+    /// share.
     fn heaviest(&self, more: usize, asking: &dyn BudgetHolder) -> Option<Arc<dyn BudgetHolder>> {
         let peers: Vec<_> = self.peers.lock().iter().filter_map(Weak::upgrade).collect();
         let others = peers

@@ -14,7 +14,8 @@ use colibri_wire::salvage::Salvage;
 /// Reads with more lines than this are cut from one buffer, instead of being copied line by line.
 const FEW_LINES: usize = 4;
 
-/// A peer that says much lets other tasks of its thread go first after so many frames, or so many bytes.
+/// A peer that says much lets other tasks of its thread go first after so many frames, or so many
+/// bytes.
 const BURST: usize = 256;
 
 thread_local! {
@@ -22,8 +23,8 @@ thread_local! {
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; LARGEST_READ]);
 }
 
-/// The number of bytes read at once while a peer sends little; it doubles up to [`LARGEST_READ`] for one that sends
-/// much.
+/// The number of bytes read at once while a peer sends little; it doubles up to [`LARGEST_READ`]
+/// for one that sends much.
 const SMALLEST_READ: usize = 4 * 1024;
 const LARGEST_READ: usize = 256 * 1024;
 
@@ -123,8 +124,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.lines.iter().any(|line| line.len() >= MUCH) || in_buffer()
     }
 
-    /// Reads more, if all was taken that was read; `false` at the end of the stream. Frames are then taken with
-    /// [`FrameReader::pop`] until it yields none. Cancel-safe.
+    /// Reads more, if all was taken that was read; `false` at the end of the stream. Frames are
+    /// then taken with [`FrameReader::pop`] until it yields none. Cancel-safe.
     ///
     /// # Errors
     /// What the system says.
@@ -180,8 +181,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         self.buffer.extend_from_slice(rest);
     }
 
-    /// Ends a long line with its last piece, if that was read; tells what is left. The line is kept, perhaps for long,
-    /// without the beginning of the next in its memory.
+    /// Ends a long line with its last piece, if that was read; tells what is left. The line is
+    /// kept, perhaps for long, without the beginning of the next in its memory.
     fn end_of_long<'r>(&mut self, read: &'r [u8]) -> &'r [u8] {
         if !self.is_long() || self.searched < self.buffer.len() || self.overlong.is_some() {
             return read;
@@ -213,8 +214,8 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         rest
     }
 
-    /// The next whole frame of what was read, as long as it is this peer's turn. At the end of the stream a last line
-    /// without its end counts as one.
+    /// The next whole frame of what was read, as long as it is this peer's turn. At the end of the
+    /// stream a last line without its end counts as one.
     pub fn pop(&mut self) -> Option<Frame> {
         if self.frames >= BURST {
             return None;

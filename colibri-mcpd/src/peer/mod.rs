@@ -1,4 +1,5 @@
-//! A JSON-RPC peer: frames read from it (one line each), frames queued for it, and what is in flight towards it.
+//! A JSON-RPC peer: frames read from it (one line each), frames queued for it, and what is in
+//! flight towards it.
 
 mod aside;
 mod budget;

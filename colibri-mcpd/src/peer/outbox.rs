@@ -1,14 +1,14 @@
 //! Writing frames: one first-in-first-out queue per direction, bounded in bytes.
 //!
-//! Who queues writes at once, as far as the peer takes it; what it does not take is left to the queue's own task.
-//! Within [`together`] that is done once, at the end, for all that was queued.
+//! Who queues writes at once, as far as the peer takes it; what it does not take is left to the
+//! queue's own task. Within [`together`] that is done once, at the end, for all that was queued.
 //!
-//! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is counted: for the
-//! peer, whose owner disconnects it when it stays over its budget, and for the whole daemon, whose budget is asked
-//! before anything is queued.
+//! Pushing never waits, so that nobody is held up by a peer that does not read. What is queued is
+//! counted: for the peer, whose owner disconnects it when it stays over its budget, and for the
+//! whole daemon, whose budget is asked before anything is queued.
 //!
-//! A peer that is no byte stream, as a request over HTTP, has no such task: what is queued for it is taken
-//! ([`Outbox::poll_taken`]).
+//! A peer that is no byte stream, as a request over HTTP, has no such task: what is queued for it
+//! is taken ([`Outbox::poll_taken`]).
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -116,7 +116,8 @@ struct OutboxInner {
     frames: usize,
     /// True if that task has to write: the peer took no more, or there is an end to be seen.
     waits: bool,
-    /// The thread that writes it with others, later: one that comes later itself does not wait for that.
+    /// The thread that writes it with others, later: one that comes later itself does not wait for
+    /// that.
     listed: Option<ThreadId>,
     failed: Option<io::Error>,
     /// Bytes pushed and not yet written.
@@ -171,7 +172,8 @@ impl Drop for Charge {
 }
 
 impl Outbox {
-    /// An empty queue, over its budget above `limit` bytes, of the daemon itself: it is not cut off for others.
+    /// An empty queue, over its budget above `limit` bytes, of the daemon itself: it is not cut off
+    /// for others.
     pub fn new(limit: usize, budget: Arc<ByteBudget>) -> Arc<Outbox> {
         Arc::new(Outbox::empty(limit, budget, Tenant::Daemon))
     }
@@ -189,8 +191,8 @@ impl Outbox {
         }
     }
 
-    /// An empty queue towards a peer that may be cut off when the budget is used up: if this tenant holds most, and of its
-    /// peers this one.
+    /// An empty queue towards a peer that may be cut off when the budget is used up: if this tenant
+    /// holds most, and of its peers this one.
     pub(crate) fn charged(limit: usize, budget: &Arc<ByteBudget>, tenant: Tenant) -> Arc<Outbox> {
         let outbox = Arc::new(Outbox::empty(limit, budget.clone(), tenant));
         let peer: Arc<dyn BudgetHolder> = outbox.clone();
@@ -198,7 +200,8 @@ impl Outbox {
         outbox
     }
 
-    /// Bytes that others may get too: they are taken out of the budget once, for this peer. `None`: there is no room.
+    /// Bytes that others may get too: they are taken out of the budget once, for this peer. `None`:
+    /// there is no room.
     pub fn share(&self, bytes: Vec<u8>) -> Option<SharedBytes> {
         let taken = self.budget.take(bytes.len(), self);
         taken.then(|| SharedBytes::taken(bytes, self.budget.clone()))
@@ -264,7 +267,8 @@ impl Outbox {
             inner.frames += 1;
             inner.queued += length;
             inner.counted += own;
-            // One that waits for the peer, or for the end of what is done together, is written then.
+            // One that waits for the peer, or for the end of what is done together, is written
+            // then.
             to_write = !inner.waits && (together.is_none() || inner.listed != together);
             if to_write {
                 inner.listed = together.or(inner.listed);
@@ -310,8 +314,9 @@ impl Outbox {
         }
     }
 
-    /// Notes that `now` bytes are kept for the peer beside what is queued, after `before`: what it began to say, or
-    /// answers that go out together. `false`: the peer is gone, or was cut off since the budget has no room for them.
+    /// Notes that `now` bytes are kept for the peer beside what is queued, after `before`: what it
+    /// began to say, or answers that go out together. `false`: the peer is gone, or was cut off
+    /// since the budget has no room for them.
     pub fn keep(&self, before: usize, now: usize) -> bool {
         let kept = self.change(now.saturating_sub(before), |inner| {
             inner.kept = inner.kept + now - before;
@@ -323,8 +328,8 @@ impl Outbox {
         kept
     }
 
-    /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight. `false`: there is no
-    /// room for it, and the peer itself holds most, or was cut off.
+    /// Takes the bytes of a message out of the daemon's budget, for as long as it is in flight.
+    /// `false`: there is no room for it, and the peer itself holds most, or was cut off.
     pub fn hold(&self, length: usize) -> bool {
         if self.was_cut_off() || !self.budget.take(length, self) {
             return false;
@@ -344,7 +349,8 @@ impl Outbox {
         self.budget.give_back(had.min(length));
     }
 
-    /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has none is cut off.
+    /// Takes bytes out of the daemon's budget for a change of the queue; a peer for which it has
+    /// none is cut off.
     fn change(&self, length: usize, change: impl FnOnce(&mut OutboxInner) -> bool) -> bool {
         // Without the lock: others may be cut off for it.
         if length > 0 && !self.budget.take(length, self) {
@@ -377,8 +383,8 @@ impl Outbox {
         self.cut_off.load(Ordering::Relaxed)
     }
 
-    /// Sees to it that the daemon's budget has this many more bytes for the peer. `false`: it has not, since what is held
-    /// for the peer's tenant is most.
+    /// Sees to it that the daemon's budget has this many more bytes for the peer. `false`: it has
+    /// not, since what is held for the peer's tenant is most.
     pub fn make_room(&self, length: usize) -> bool {
         let has_room = self.budget.take(length, self);
         if has_room {
@@ -443,8 +449,8 @@ impl Outbox {
         self.note(inner);
     }
 
-    /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or the peer is gone.
-    /// The writer is shut down at the end.
+    /// Writes what is queued, and what will be, until the queue is closed and empty, discarded, or
+    /// the peer is gone. The writer is shut down at the end.
     ///
     /// # Errors
     /// What the system says: the peer is gone.
@@ -466,8 +472,8 @@ impl Outbox {
         result
     }
 
-    /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded. Who got something asks
-    /// again until there is nothing to take: only then it is woken for more.
+    /// Takes what is queued, in order; nothing once the queue is closed and empty, or discarded.
+    /// Who got something asks again until there is nothing to take: only then it is woken for more.
     pub(crate) fn poll_taken(
         self: &Arc<Outbox>,
         context: &mut Context<'_>,
@@ -553,8 +559,8 @@ impl BudgetHolder for Outbox {
 }
 
 impl OutboxInner {
-    /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue had counted are
-    /// gone.
+    /// Writes until nothing is left or the peer takes no more; tells how many bytes that the queue
+    /// had counted are gone.
     fn write(&mut self, context: &mut Context<'_>) -> (Poll<io::Result<()>>, usize) {
         let before = self.counted;
         let done = self.write_all(context);
@@ -865,7 +871,8 @@ mod tests {
         let cut_off =
             |queues: &[Arc<Outbox>]| queues.iter().filter(|one| one.was_cut_off()).count();
         assert!(cut_off(&many) >= 4 && !other.was_cut_off());
-        // Who asks and has most loses the largest of their own; whoever has less loses nothing, however many they are.
+        // Who asks and has most loses the largest of their own; whoever has less loses nothing,
+        // however many they are.
         let third = of(Tenant::Person(3));
         assert!(third.push(&[b'x'; 70 << 10]));
         let before = cut_off(&many);
@@ -899,7 +906,8 @@ mod tests {
         // An agent that asks takes nothing of its person's, and nothing of another's.
         let last = greedy.iter().find(|one| !one.was_cut_off()).unwrap();
         assert!(!last.hold(900 << 10) && !person.was_cut_off() && !other.was_cut_off());
-        // A server that a person's calls had started is theirs; one that all share is an account of its own.
+        // A server that a person's calls had started is theirs; one that all share is an account of
+        // its own.
         let server = |person| Tenant::Server {
             id: "s".into(),
             person,

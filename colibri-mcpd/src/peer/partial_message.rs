@@ -1,12 +1,13 @@
-//! A message of a peer while it is in memory: from its first bytes until it is whole, or until it is done with.
+//! A message of a peer while it is in memory: from its first bytes until it is whole, or until it
+//! is done with.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::outbox::Outbox;
 
-/// The bytes of a message that is not done with. They count as those of the peer that sends it, to which nothing is
-/// queued.
+/// The bytes of a message that is not done with. They count as those of the peer that sends it, to
+/// which nothing is queued.
 #[derive(Debug)]
 pub struct PartialMessage {
     outbox: Arc<Outbox>,
@@ -22,7 +23,8 @@ impl PartialMessage {
         }
     }
 
-    /// Notes that so many bytes are kept. `false`: there is no room for them, and the peer was cut off.
+    /// Notes that so many bytes are kept. `false`: there is no room for them, and the peer was cut
+    /// off.
     pub fn grow(&mut self, to: usize) -> bool {
         let before = std::mem::replace(&mut self.bytes, to);
         before == to || self.outbox.keep(before, to)

@@ -1,7 +1,8 @@
 //! Requests in flight towards a peer, by the ids that it sees.
 //!
-//! An id is a slot and how often that slot was given out. It is at most 2^53-1, which every reader of JSON holds
-//! exactly, and never comes a second time in the peer's life: a late, a second or an invented answer finds nothing.
+//! An id is a slot and how often that slot was given out. It is at most 2^53-1, which every reader
+//! of JSON holds exactly, and never comes a second time in the peer's life: a late, a second or an
+//! invented answer finds nothing.
 
 /// Bits of an id that say which slot.
 const SLOT_BITS: u32 = 18;
@@ -44,7 +45,8 @@ fn parts(id: u64) -> (usize, u64) {
 }
 
 impl<T> Slab<T> {
-    /// An id that was never given out before. It finds nothing until [`Slab::put`]. `None`: too much is in flight.
+    /// An id that was never given out before. It finds nothing until [`Slab::put`]. `None`: too
+    /// much is in flight.
     pub fn reserve(&mut self) -> Option<u64> {
         let slot = match self.free.pop() {
             Some(slot) => slot as usize,

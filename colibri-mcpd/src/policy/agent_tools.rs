@@ -1,5 +1,5 @@
-//! The tools that an agent may use: patterns on server ids, and rules on each such server's own names, as the registry
-//! has them.
+//! The tools that an agent may use: patterns on server ids, and rules on each such server's own
+//! names, as the registry has them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,10 +68,10 @@ impl AgentTools {
         !matches!(self.judge(server, name), RuleVerdict::Deny { .. })
     }
 
-    /// The verdict of the rules on an item, by its server's id and its own name or URI. Whatever pattern fits the
-    /// server, its `deny` holds, and its `confirm`, which lets through what a person allows. What `allow` gives is said
-    /// under the server's own id, if anything stands there, else under any pattern that fits; all, where no list says
-    /// what.
+    /// The verdict of the rules on an item, by its server's id and its own name or URI. Whatever
+    /// pattern fits the server, its `deny` holds, and its `confirm`, which lets through what a
+    /// person allows. What `allow` gives is said under the server's own id, if anything stands
+    /// there, else under any pattern that fits; all, where no list says what.
     pub fn judge(&self, server: &str, name: &str) -> RuleVerdict {
         let find = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
         let place = |of: &Pattern, rule: &str| format!("{}.{}.{rule}", self.place, of.as_str());

@@ -1,8 +1,8 @@
-//! The part of a contract about a tool's answers: their required form, what is recorded of them and of refused calls,
-//! the calls that are made again, and those that are left to the board.
+//! The part of a contract about a tool's answers: their required form, what is recorded of them and
+//! of refused calls, the calls that are made again, and those that are left to the board.
 //!
-//! It speaks of the structured result of our own integrations: a success has its facts in it, a failure is a
-//! [`ReportedFailure`].
+//! It speaks of the structured result of our own integrations: a success has its facts in it, a
+//! failure is a [`ReportedFailure`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -107,8 +107,8 @@ impl AnswerContract {
     /// Checks a tool's result, of which the relay takes that it is an error or not.
     ///
     /// # Errors
-    /// [`Code::ResultRefused`] with the contract's reason, what of the result is not as it must be, and the place in
-    /// the file.
+    /// [`Code::ResultRefused`] with the contract's reason, what of the result is not as it must be,
+    /// and the place in the file.
     pub fn check(
         &self,
         result: Json<'_>,
@@ -152,8 +152,9 @@ impl AnswerContract {
         self.retries.contains_key(code) || self.task.as_ref().is_some_and(|task| task.names(code))
     }
 
-    /// The wait before the next attempt at a call, whose attempt of this number (from 1) failed so. A failure that says
-    /// that it stays has none. A provider that says when to come back is obeyed, unless that is too long to wait.
+    /// The wait before the next attempt at a call, whose attempt of this number (from 1) failed so.
+    /// A failure that says that it stays has none. A provider that says when to come back is
+    /// obeyed, unless that is too long to wait.
     pub(crate) fn next_attempt(&self, failure: &ReportedFailure, attempt: u32) -> Option<Duration> {
         let waits = self
             .retries
@@ -166,14 +167,15 @@ impl AnswerContract {
         (wait <= Duration::from_millis(MAX_WAIT_MS)).then_some(wait)
     }
 
-    /// The recorded facts of a result that does not report a failure. `redact` takes secrets out of text.
+    /// The recorded facts of a result that does not report a failure. `redact` takes secrets out of
+    /// text.
     pub fn facts(&self, result: Json<'_>, redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.record.as_ref()?;
         Some(recorded.facts(Some(result.get("structuredContent")?), redact))
     }
 
-    /// The recorded facts of a call that the contract refused. Arguments that two readers could see differently say
-    /// nothing.
+    /// The recorded facts of a call that the contract refused. Arguments that two readers could see
+    /// differently say nothing.
     pub fn refused(&self, arguments: &[u8], redact: Redact<'_>) -> Option<ResultFacts<'_>> {
         let recorded = self.refused.as_ref()?;
         Some(recorded.facts(unambiguous(arguments), redact))
@@ -214,7 +216,8 @@ impl RecordedField {
     }
 }
 
-/// A value as it is recorded, if it is a whole number, yes or no, or text: escaped and cut, without secrets.
+/// A value as it is recorded, if it is a whole number, yes or no, or text: escaped and cut, without
+/// secrets.
 fn fact(value: Json<'_>, redact: Redact<'_>) -> Option<FieldFact> {
     let text = || Some(FieldFact::Text(brief(&redact(&value.as_str()?), MAX_TEXT)));
     let number = value.as_u64().map(FieldFact::Number);

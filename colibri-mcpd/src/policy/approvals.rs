@@ -1,7 +1,8 @@
 //! Calls that wait for a person.
 //!
-//! Everything but a clear yes is a no: a call whose time runs out, whose queue is full, whose daemon ends or whose
-//! caller cancels is not made. A decision is for one call, which the chain holds: what was approved is what is sent.
+//! Everything but a clear yes is a no: a call whose time runs out, whose queue is full, whose
+//! daemon ends or whose caller cancels is not made. A decision is for one call, which the chain
+//! holds: what was approved is what is sent.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -144,8 +145,8 @@ impl ApprovalQueue {
         self.changes.subscribe()
     }
 
-    /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after the daemon's own
-    /// secrets were taken out of it.
+    /// Puts a call into the queue. `arguments` is what approvers get to see: a [`summary`], after
+    /// the daemon's own secrets were taken out of it.
     ///
     /// # Errors
     /// [`Code::ApprovalDenied`] if too many calls wait already.
@@ -184,7 +185,8 @@ impl ApprovalQueue {
                     Failure::new(Code::ApprovalDenied, "the call could not be given a number");
                 return Err(failure.of_server(server).by_rule(rule));
             }
-            // Not counted up: what was decided about a number must never be about another call after a restart.
+            // Not counted up: what was decided about a number must never be about another call
+            // after a restart.
             let id = format!("{:08x}", u32::from_be_bytes(bytes));
             if !waiting.contains_key(&id) {
                 break id;
@@ -236,7 +238,8 @@ impl ApprovalQueue {
     /// Decides about a call, once. That `by` is an operator at all is for the caller to check.
     ///
     /// # Errors
-    /// No such call, or an approver who made it and has no `self_approve`. Denying one's own call is always possible.
+    /// No such call, or an approver who made it and has no `self_approve`. Denying one's own call
+    /// is always possible.
     pub fn decide(
         &self,
         id: &str,
@@ -272,8 +275,8 @@ impl ApprovalQueue {
 }
 
 impl PendingApproval {
-    /// The progress notification for the waiting caller, for the progress token of the call, which is JSON as it was
-    /// written.
+    /// The progress notification for the waiting caller, for the progress token of the call, which
+    /// is JSON as it was written.
     pub fn notice(&self, token: &str) -> String {
         let seconds = self
             .until
@@ -300,13 +303,14 @@ impl PendingApproval {
         }
     }
 
-    /// Takes the call out of the queue, since it was decided elsewhere. The decision that an approver took before that,
-    /// if there is one: it counts.
+    /// Takes the call out of the queue, since it was decided elsewhere. The decision that an
+    /// approver took before that, if there is one: it counts.
     pub(crate) fn withdraw(mut self) -> Option<Decision> {
         self.close()
     }
 
-    /// Closes the queue's way to the call and takes its row away: an approver who decides now is told that it is too late.
+    /// Closes the queue's way to the call and takes its row away: an approver who decides now is
+    /// told that it is too late.
     fn close(&mut self) -> Option<Decision> {
         self.answer.close();
         lock(&self.waiting).remove(&self.id);
@@ -321,8 +325,8 @@ impl Drop for PendingApproval {
 }
 
 impl Decision {
-    /// The answer to the call; `None` if it may be made. `program_reply` is the reply of the caller's program to a
-    /// request that a person should have answered.
+    /// The answer to the call; `None` if it may be made. `program_reply` is the reply of the
+    /// caller's program to a request that a person should have answered.
     pub fn failure(self, server: &str, rule: &str, program_reply: Option<&str>) -> Option<Failure> {
         let why = match (self, program_reply) {
             (Decision::Approved { .. }, _) => return None,
@@ -340,9 +344,10 @@ impl Decision {
     }
 }
 
-/// Arguments as an approver sees them: all of them, one member a line, hidden characters escaped, whatever the caller
-/// called them. Of a value over 2,048 characters the middle is left out, and what would be over 32 KiB; then the summary
-/// begins by saying so. It ends with the length and the SHA-256 of the whole.
+/// Arguments as an approver sees them: all of them, one member a line, hidden characters escaped,
+/// whatever the caller called them. Of a value over 2,048 characters the middle is left out, and
+/// what would be over 32 KiB; then the summary begins by saying so. It ends with the length and the
+/// SHA-256 of the whole.
 pub fn summary(arguments: &[u8]) -> String {
     let digest = sha256_hex(arguments);
     let mut shown = SummaryText::default();
@@ -387,7 +392,8 @@ struct SummaryText {
 }
 
 impl SummaryText {
-    /// Shows members of objects by their path, down to a few levels; what is deeper stands as it was written.
+    /// Shows members of objects by their path, down to a few levels; what is deeper stands as it
+    /// was written.
     fn show(&mut self, json: Json<'_>, path: &str, depth: usize) {
         const MAX_DEPTH: usize = 8;
         const MAX_KEY: usize = 100;

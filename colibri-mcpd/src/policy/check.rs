@@ -12,7 +12,8 @@ use colibri_wire::Json;
 /// The schemas that the arguments of a server's tools have to fit: `validate` of its entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SchemaCheck {
-    /// The tools' own and the contract. Without a contract, a string may spell the number or boolean that is wanted.
+    /// The tools' own and the contract. Without a contract, a string may spell the number or
+    /// boolean that is wanted.
     #[default]
     All,
     /// The same, exactly.
@@ -33,7 +34,8 @@ pub struct ToolCheck {
 }
 
 impl ToolCheck {
-    /// Compiles the checks of a tool from its definition as the server wrote it. May take milliseconds.
+    /// Compiles the checks of a tool from its definition as the server wrote it. May take
+    /// milliseconds.
     pub fn new(
         server: &str,
         tool: &str,
@@ -71,8 +73,8 @@ impl ToolCheck {
         self.schema.as_ref().err()
     }
 
-    /// Checks the arguments of a call, which are JSON text. [`Validation::Unchecked`]: there was no way to tell, and no
-    /// contract that would refuse them for it.
+    /// Checks the arguments of a call, which are JSON text. [`Validation::Unchecked`]: there was no
+    /// way to tell, and no contract that would refuse them for it.
     ///
     /// # Errors
     /// [`Code::ContractDenied`] and [`Code::SchemaInvalid`], naming the place in the arguments.

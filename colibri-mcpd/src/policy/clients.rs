@@ -1,9 +1,11 @@
-//! `clients.json`: which user may pass which gate, call which tool of which server, and act as an operator.
+//! `clients.json`: which user may pass which gate, call which tool of which server, and act as an
+//! operator.
 //!
-//! The most specific rule speaks: the user's own entry replaces what the groups would give, the entries of all groups
-//! of the user are added up, and `others` is for whoever no entry names. So that a person can be narrowed below their
-//! group, and so that being in one more group never takes a right away that a deny rule does not take. A `deny` of any
-//! entry that speaks wins over every grant.
+//! The most specific rule speaks: the user's own entry replaces what the groups would give, the
+//! entries of all groups of the user are added up, and `others` is for whoever no entry names. So
+//! that a person can be narrowed below their group, and so that being in one more group never takes
+//! a right away that a deny rule does not take. A `deny` of any entry that speaks wins over every
+//! grant.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -26,8 +28,8 @@ use super::usage::CostRule;
 use super::user_database::{SystemAccounts, UserDatabase};
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
 
-/// The time for which an answer of the user database about a uid is believed: a look-up may go over the network, and a
-/// person who was taken out of a group must lose it without a reload.
+/// The time for which an answer of the user database about a uid is believed: a look-up may go over
+/// the network, and a person who was taken out of a group must lose it without a reload.
 const GROUPS_KEPT: Duration = Duration::from_secs(30);
 
 /// The most rights that are remembered at once; beyond it the memory starts anew.
@@ -100,7 +102,8 @@ struct Rule {
     external: bool,
     servers: Vec<RuleScope>,
     deny: Vec<RuleScope>,
-    /// The kinds of requests that servers may send to the person; `None`: whatever their entries allow.
+    /// The kinds of requests that servers may send to the person; `None`: whatever their entries
+    /// allow.
     ask: Option<Askable>,
     /// The listed tools; `None`: not said.
     list: Option<ListMode>,
@@ -153,9 +156,9 @@ impl Clients {
         }
     }
 
-    /// The policy of a host without the file: everybody who can open the socket gets the daemon's gates, root and the
-    /// daemon's own user are operators (the latter owns the state directory, so that refusing it would protect
-    /// nothing), and nobody approves their own calls.
+    /// The policy of a host without the file: everybody who can open the socket gets the daemon's
+    /// gates, root and the daemon's own user are operators (the latter owns the state directory, so
+    /// that refusing it would protect nothing), and nobody approves their own calls.
     pub fn absent(path: PathBuf) -> Clients {
         Clients::new(
             path.to_string_lossy().into_owned(),
@@ -192,8 +195,8 @@ impl Clients {
     /// Reads the contents of a file; `file` is the name that errors and rules give.
     ///
     /// # Errors
-    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value of the wrong kind,
-    /// two entries for one user or group.
+    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a value
+    /// of the wrong kind, two entries for one user or group.
     pub fn parse(
         bytes: &[u8],
         file: &str,
@@ -209,7 +212,8 @@ impl Clients {
             let members = root.read(key, ValueCursor::members)?.unwrap_or_default();
             for member in members {
                 let rule = Arc::new(rule(&member.value)?);
-                // A name of digits alone is a number: otherwise an account called "0" could stand for root.
+                // A name of digits alone is a number: otherwise an account called "0" could stand
+                // for root.
                 let id = if member.key.bytes().all(|byte| byte.is_ascii_digit()) {
                     match member.key.parse::<u32>() {
                         Ok(id) if id.to_string() == member.key => Some(id),
@@ -274,13 +278,14 @@ impl Clients {
         &self.notes
     }
 
-    /// The rights of this caller. Quick, except for one look-up in the user database per caller and half a minute.
+    /// The rights of this caller. Quick, except for one look-up in the user database per caller and
+    /// half a minute.
     pub fn rights(&self, caller: &Caller) -> Arc<Rights> {
         remembered(&self.kept, caller, || Arc::new(self.judge(caller)))
     }
 
-    /// True if the caller is an operator whatever the user database says: root, and where there are no rules the
-    /// daemon's own user.
+    /// True if the caller is an operator whatever the user database says: root, and where there are
+    /// no rules the daemon's own user.
     pub(crate) fn operates_anyway(&self, caller: &Caller) -> bool {
         caller.uid == 0 || (self.rules.is_none() && caller.uid == nix::unistd::geteuid().as_raw())
     }
@@ -296,7 +301,8 @@ impl Clients {
         })
     }
 
-    /// The accounts that policy says and that are none of these servers, each in a sentence with its place.
+    /// The accounts that policy says and that are none of these servers, each in a sentence with
+    /// its place.
     pub(crate) fn unknown_accounts<T>(&self, servers: &BTreeMap<String, T>) -> Vec<String> {
         let rules = self.rules.iter().flat_map(|rules| {
             let all = rules.users.values().chain(rules.groups.values());
@@ -338,7 +344,8 @@ impl Clients {
         let rules = match &self.rules {
             Some(rules) => rules,
             None => match self.operates_anyway(caller) {
-                // Who can open the socket of a user's own daemon, by whatever mode of a directory, is not the user.
+                // Who can open the socket of a user's own daemon, by whatever mode of a directory,
+                // is not the user.
                 false if self.alone => &nobody,
                 operator => return all(operator),
             },
@@ -400,7 +407,8 @@ impl Rights {
         }
     }
 
-    /// The same for an agent that runs for this caller: the narrower of the two, and no operator's methods.
+    /// The same for an agent that runs for this caller: the narrower of the two, and no operator's
+    /// methods.
     pub(crate) fn of_agent(&self, tools: &AgentTools) -> Rights {
         Rights {
             agent: Some(tools.clone()),
@@ -448,8 +456,8 @@ impl Rights {
             .is_none_or(|tools| tools.has(server, name))
     }
 
-    /// True if this caller may call a tool, get a prompt or read a resource, by the server's id and its own name or
-    /// URI.
+    /// True if this caller may call a tool, get a prompt or read a resource, by the server's id and
+    /// its own name or URI.
     ///
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
@@ -508,8 +516,8 @@ impl Rights {
             .by_rule(rule))
     }
 
-    /// True if this caller gets to see something in lists: what policy does not allow is hidden, while a closed gate of
-    /// the daemon is answered with what to set.
+    /// True if this caller gets to see something in lists: what policy does not allow is hidden,
+    /// while a closed gate of the daemon is answered with what to set.
     pub fn sees(&self, server: &str, feature: Feature, name: &str) -> bool {
         self.is_there(server)
             && self.agent_has(server, name)
@@ -537,8 +545,9 @@ impl Rights {
                 || (self.gates.is_open(Gate::External) && self.rules.iter().any(grants)))
     }
 
-    /// The account that this caller means by the id of an entry, as its server's id: what the agent's entry says of it,
-    /// else the only one that policy says. Two groups of a person may say two, and then neither is meant.
+    /// The account that this caller means by the id of an entry, as its server's id: what the
+    /// agent's entry says of it, else the only one that policy says. Two groups of a person may say
+    /// two, and then neither is meant.
     pub(crate) fn account(&self, entry: &str) -> Option<&str> {
         let of_agent = self
             .agent

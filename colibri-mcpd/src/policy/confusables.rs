@@ -8,11 +8,13 @@ use unicode_normalization::UnicodeNormalization;
 use colibri_text::{is_hidden, visible};
 use colibri_wire::keys::fold;
 
-/// The looks of a name: equal for two names that a person, or a model, could take for each other. Folded, without
-/// hidden characters and separators, accents dropped, letters that look like another replaced by it.
+/// The looks of a name: equal for two names that a person, or a model, could take for each other.
+/// Folded, without hidden characters and separators, accents dropped, letters that look like
+/// another replaced by it.
 ///
-/// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what matters is `0` and
-/// `o`, `1` and `l`, `rn` and `m`, and the Cyrillic and Greek letters drawn like Latin ones.
+/// A small table instead of all of UTS 39: names of tools are short and nearly always ASCII; what
+/// matters is `0` and `o`, `1` and `l`, `rn` and `m`, and the Cyrillic and Greek letters drawn like
+/// Latin ones.
 pub(crate) fn skeleton(name: &str) -> String {
     let folded = fold(&name.chars().filter(|c| !is_hidden(*c)).collect::<String>());
     let drawn: String = folded
@@ -111,8 +113,8 @@ impl fmt::Display for LookAlike {
     }
 }
 
-/// The look-alikes among what all servers offer, by server id, each once. Equal tool names of different servers are no
-/// look-alikes: the servers' prefixes tell them apart.
+/// The look-alikes among what all servers offer, by server id, each once. Equal tool names of
+/// different servers are no look-alikes: the servers' prefixes tell them apart.
 pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     let mut found = Vec::new();
     let mut servers: BTreeMap<String, &String> = BTreeMap::new();
@@ -160,7 +162,8 @@ pub fn look_alikes(offers: &BTreeMap<String, Vec<String>>) -> Vec<LookAlike> {
     found
 }
 
-/// The most tools of one server that are compared: all of this is done again whenever a list changes.
+/// The most tools of one server that are compared: all of this is done again whenever a list
+/// changes.
 const MAX_TOOLS: usize = 1_000;
 /// The most characters of a name that are compared.
 const MAX_READ: usize = 100;

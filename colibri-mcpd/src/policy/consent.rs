@@ -1,5 +1,6 @@
-//! `consent.json`: the entries of the registry that the one user of a private daemon agreed to, each by the SHA-256 of
-//! its bytes, and the gates that the user opened. An entry that was changed since is another one.
+//! `consent.json`: the entries of the registry that the one user of a private daemon agreed to,
+//! each by the SHA-256 of its bytes, and the gates that the user opened. An entry that was changed
+//! since is another one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

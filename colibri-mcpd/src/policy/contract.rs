@@ -1,8 +1,8 @@
 //! Contracts: what the operator narrows the tools of a server to, in a file of their own.
 //!
-//! A contract is a closed list. A tool that it does not name is refused, an argument that it does not name is refused,
-//! a keyword that would not be applied is an error of the file, and arguments that two readers could see differently
-//! are refused whatever the contract says.
+//! A contract is a closed list. A tool that it does not name is refused, an argument that it does
+//! not name is refused, a keyword that would not be applied is an error of the file, and arguments
+//! that two readers could see differently are refused whatever the contract says.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -43,8 +43,8 @@ impl Contract {
     /// Reads the contract at `path`.
     ///
     /// # Errors
-    /// A missing (an entry that names a contract must not run without it), unsafe or unreadable file, or wrong
-    /// contents.
+    /// A missing (an entry that names a contract must not run without it), unsafe or unreadable
+    /// file, or wrong contents.
     pub fn read(path: &Path) -> Result<Contract, FileError> {
         let found =
             file::read(path, colibri_json::MAX_BYTES, false)?.ok_or_else(|| FileError::Read {
@@ -57,7 +57,8 @@ impl Contract {
     /// Reads the contents of a contract; `file` is the name that errors and refusals give.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds among it.
+    /// The first thing that is wrong, with its place; schemas that cannot be applied within bounds
+    /// among it.
     pub fn parse(bytes: &[u8], file: &str) -> Result<Contract, colibri_json::DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document
@@ -88,7 +89,8 @@ impl Contract {
     /// True if the contract lets a call of a tool, by its server's own name for it, pass.
     ///
     /// # Errors
-    /// [`Code::ContractDenied`] with the contract's reason, the place in the arguments, and the place in the file.
+    /// [`Code::ContractDenied`] with the contract's reason, the place in the arguments, and the
+    /// place in the file.
     pub fn check(
         &self,
         server: &str,
@@ -122,8 +124,9 @@ impl Contract {
         self.tools.get(tool).map(|(_, answers)| answers)
     }
 
-    /// True if the contract lets a prompt, by its server's own name for it, be had with these arguments, which are JSON
-    /// text that was validated. Where it says something of prompts, that is a closed list as well.
+    /// True if the contract lets a prompt, by its server's own name for it, be had with these
+    /// arguments, which are JSON text that was validated. Where it says something of prompts, that
+    /// is a closed list as well.
     ///
     /// # Errors
     /// As [`Contract::check`].

@@ -8,8 +8,8 @@ use sha2::{Digest as _, Sha256};
 
 use super::terms::{self, Pointer};
 
-/// The most fields, codes and capabilities of a task, and characters of its title, a field of it and a capability. A
-/// title with its fields is within what the board takes.
+/// The most fields, codes and capabilities of a task, and characters of its title, a field of it
+/// and a capability. A title with its fields is within what the board takes.
 const MAX_FIELDS: usize = 4;
 const MAX_CODES: usize = 16;
 const MAX_CAPABILITIES: usize = 8;
@@ -106,8 +106,8 @@ impl TaskTerm {
     }
 }
 
-/// Fields as a title shows them. Where it does not show all, a digest of the whole `values` stands for the rest: calls that
-/// differ in that alone are not one task.
+/// Fields as a title shows them. Where it does not show all, a digest of the whole `values` stands
+/// for the rest: calls that differ in that alone are not one task.
 fn in_title(fields: &[(String, String)], values: &[String]) -> String {
     let all: Vec<&str> = fields.iter().map(|(_, value)| value.as_str()).collect();
     let all = all.join(", ");
@@ -149,7 +149,8 @@ fn short(cursor: &ValueCursor<'_>, most: usize) -> Result<String, DocumentError>
     }
 }
 
-/// A code of an integration's own, or one of ours with which a call ends that the contract was asked about.
+/// A code of an integration's own, or one of ours with which a call ends that the contract was
+/// asked about.
 fn code(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     let text = cursor.text()?;
     if !terms::is_code(text) {

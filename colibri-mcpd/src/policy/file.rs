@@ -1,4 +1,5 @@
-//! Reading the files that decide what is allowed: only such as nobody but root or the daemon's user could have written.
+//! Reading the files that decide what is allowed: only such as nobody but root or the daemon's user
+//! could have written.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -37,12 +38,12 @@ pub struct File {
     pub mode: u32,
 }
 
-/// The contents of a file, at most `most` bytes and one more (so that its reader can tell that it is too large); `None`
-/// where there is none.
+/// The contents of a file, at most `most` bytes and one more (so that its reader can tell that it
+/// is too large); `None` where there is none.
 ///
 /// # Errors
-/// Not a regular file (a symbolic link is none), owned by neither root nor, unless `only_root`, this process's user, or
-/// writable by group or others.
+/// Not a regular file (a symbolic link is none), owned by neither root nor, unless `only_root`,
+/// this process's user, or writable by group or others.
 pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, FileError> {
     let failed = |error| FileError::Read {
         path: path.to_owned(),
@@ -100,7 +101,8 @@ pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, F
     }))
 }
 
-/// Replaces a file of the daemon's own as a whole: after a crash there is the old one or the new one.
+/// Replaces a file of the daemon's own as a whole: after a crash there is the old one or the new
+/// one.
 ///
 /// # Errors
 /// What the system says.

@@ -1,5 +1,5 @@
-//! Labels of a server's tools, as its entry has them: which of them only read, what their results are, and which
-//! arguments say where something goes.
+//! Labels of a server's tools, as its entry has them: which of them only read, what their results
+//! are, and which arguments say where something goes.
 
 use std::sync::Arc;
 
@@ -117,8 +117,8 @@ impl FlowLabels {
         })
     }
 
-    /// The first label that is about no tool of the server, or about no argument of it. `tools` are their names and
-    /// definitions.
+    /// The first label that is about no tool of the server, or about no argument of it. `tools` are
+    /// their names and definitions.
     pub(crate) fn unfit<'d>(
         &self,
         tools: impl Iterator<Item = (&'d str, &'d [u8])> + Clone,

@@ -40,7 +40,8 @@ impl Caller {
     }
 }
 
-/// The gate in front of a tool. The two gates are separate because they open different trust surfaces.
+/// The gate in front of a tool. The two gates are separate because they open different trust
+/// surfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Gate {
     /// Nothing: reading is always allowed.

@@ -1,5 +1,5 @@
-//! `hosts.json`: the hosts whose rows count on a board that many hosts share, by the keys of their trails, and for which
-//! persons.
+//! `hosts.json`: the hosts whose rows count on a board that many hosts share, by the keys of their
+//! trails, and for which persons.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -44,8 +44,8 @@ impl BoardHosts {
     /// Reads the contents of a file; `file` is the name that errors give.
     ///
     /// # Errors
-    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a name that no host has, two
-    /// hosts with one key.
+    /// The first thing that is wrong: whatever [`Document::parse`] refuses, an unknown key, a name
+    /// that no host has, two hosts with one key.
     pub fn parse(bytes: &[u8], file: &str) -> Result<BoardHosts, DocumentError> {
         let document = Document::parse(bytes, file)?;
         let root = document.root().object(&["hosts"])?;

@@ -1,4 +1,5 @@
-//! `limits` of `clients.json`: how much of everything there may be. They hold from the daemon's start to its end.
+//! `limits` of `clients.json`: how much of everything there may be. They hold from the daemon's
+//! start to its end.
 
 use colibri_api::CostMode;
 use colibri_json::{DocumentError, Object, ValueCursor};

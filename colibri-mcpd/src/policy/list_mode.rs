@@ -1,7 +1,7 @@
 //! List modes: the tools that a list shows to a client that is shown only some.
 
-/// The tools of servers that `tools/list` shows. It hides and forbids nothing: what is not listed can be found and
-/// called.
+/// The tools of servers that `tools/list` shows. It hides and forbids nothing: what is not listed
+/// can be found and called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum ListMode {
     /// Those that their entries mark as `always`.

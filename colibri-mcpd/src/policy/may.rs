@@ -1,4 +1,5 @@
-//! The tools that may change something: patterns on server and tool, with the values that arguments may have.
+//! The tools that may change something: patterns on server and tool, with the values that arguments
+//! may have.
 
 use colibri_api::{MayCalls, MayPattern};
 use colibri_json::{DocumentError, ValueCursor, nearest};
@@ -39,7 +40,8 @@ pub enum PatternScope {
 }
 
 impl MayList {
-    /// The list of these patterns, which were read by [`MayList::read`] or come from a store that holds only such.
+    /// The list of these patterns, which were read by [`MayList::read`] or come from a store that
+    /// holds only such.
     pub fn new(patterns: Vec<MayPattern>) -> MayList {
         let compiled = patterns.iter().map(|pattern| {
             let (server, tool) = pattern
@@ -64,7 +66,8 @@ impl MayList {
     /// Reads a list of patterns.
     ///
     /// # Errors
-    /// No list, a pattern twice, one that names no server and tool, an argument with values that are no scalars.
+    /// No list, a pattern twice, one that names no server and tool, an argument with values that
+    /// are no scalars.
     pub fn read(cursor: &ValueCursor<'_>, scope: PatternScope) -> Result<MayList, DocumentError> {
         Ok(MayList::new(unique(cursor, |item| pattern(item, scope))?))
     }
@@ -74,8 +77,8 @@ impl MayList {
         &self.patterns
     }
 
-    /// True if a tool may change something with these arguments, which are JSON text. Of two members with one name both
-    /// must have an allowed value.
+    /// True if a tool may change something with these arguments, which are JSON text. Of two
+    /// members with one name both must have an allowed value.
     pub(crate) fn allows(&self, server: &str, tool: &str, arguments: &[u8]) -> bool {
         let arguments = Json::part(arguments, 0..arguments.len());
         let fits = |pattern: &&CompiledPattern| pattern.names(server, tool);
@@ -95,7 +98,8 @@ impl MayList {
             .any(|pattern| pattern.names(server, tool))
     }
 
-    /// The first pattern that fits none of these tools, each as `SERVER/TOOL`, and the nearest of them.
+    /// The first pattern that fits none of these tools, each as `SERVER/TOOL`, and the nearest of
+    /// them.
     pub(crate) fn unfit<'p>(&'p self, tools: &[String]) -> Option<(&'p str, Option<String>)> {
         let known = |pattern: &CompiledPattern| {
             let mut split = tools.iter().filter_map(|tool| tool.split_once('/'));

@@ -1,7 +1,7 @@
 //! Decisions about calls: gates, clients, tool rules, contracts, pins, approvals.
 //!
-//! Everything here is synchronous and immutable once built, except for [`Pins`] and [`ApprovalQueue`], which keep state; a
-//! reload builds new values and swaps them whole.
+//! Everything here is synchronous and immutable once built, except for [`Pins`] and
+//! [`ApprovalQueue`], which keep state; a reload builds new values and swaps them whole.
 
 mod agent_tools;
 mod answer_contract;

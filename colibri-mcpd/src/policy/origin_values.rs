@@ -1,6 +1,6 @@
-//! The values that a session has read, as hashes of what remains of them without case, marks and punctuation: those of
-//! untrusted results by their words, so that a value is found that was split or written otherwise; those of trusted
-//! text by whole chunks, so that nothing is made of parts.
+//! The values that a session has read, as hashes of what remains of them without case, marks and
+//! punctuation: those of untrusted results by their words, so that a value is found that was split
+//! or written otherwise; those of trusted text by whole chunks, so that nothing is made of parts.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
@@ -26,7 +26,8 @@ const MAX_JOINED: usize = 8;
 const MAX_GROUP: usize = 8;
 /// The least characters of a chunk that may be another text in base64.
 const MIN_ENCODED: usize = 12;
-/// The most words of a line of a trusted result that is a value. A longer one is prose, in which others' words may stand.
+/// The most words of a line of a trusted result that is a value. A longer one is prose, in which
+/// others' words may stand.
 const MAX_VALUE: usize = 12;
 /// The least words of a line that may go on in the next one.
 const MIN_WRAPPED: usize = 8;
@@ -63,8 +64,8 @@ pub(super) struct OriginValues {
     untrusted: HashMap<u64, u16, BuildHasherDefault<PlainHasher>>,
     /// Chunks of trusted text, and pairs of neighbours.
     trusted: Hashes,
-    /// Chunks of the session's own arguments that stand in untrusted results: a result that repeats them says nothing
-    /// of its own.
+    /// Chunks of the session's own arguments that stand in untrusted results: a result that repeats
+    /// them says nothing of its own.
     carried: Hashes,
     /// Destinations that a person allowed.
     allowed: Hashes,
@@ -263,8 +264,8 @@ impl OriginValues {
         self.untrusted.entry(hash).or_insert(source);
     }
 
-    /// Notes the values of a trusted result: its lines. A long one is prose, which somebody else may have put there: it is
-    /// given to `prose`. A line may go on in the next one.
+    /// Notes the values of a trusted result: its lines. A long one is prose, which somebody else
+    /// may have put there: it is given to `prose`. A line may go on in the next one.
     pub(super) fn trust_values(&mut self, text: &str, prose: &mut Vec<String>) {
         let mut lines = text.lines().peekable();
         while let Some(line) = lines.next() {
@@ -284,7 +285,8 @@ impl OriginValues {
         }
     }
 
-    /// Notes trusted text. What the session carried there itself is not made trusted by coming back.
+    /// Notes trusted text. What the session carried there itself is not made trusted by coming
+    /// back.
     pub(super) fn trust(&mut self, text: &str) {
         let mut before = None;
         for chunk in chunks(text) {
@@ -307,7 +309,8 @@ impl OriginValues {
         }
     }
 
-    /// Notes what a call's own arguments carry of untrusted results; with `all` whatever is not trusted.
+    /// Notes what a call's own arguments carry of untrusted results; with `all` whatever is not
+    /// trusted.
     pub(super) fn carry(&mut self, text: &str, all: bool) {
         for chunk in chunks(text) {
             let plain = normal(chunk);
@@ -340,8 +343,8 @@ impl OriginValues {
         }
     }
 
-    /// The source of a destination that stands in an untrusted result: all of its words do, or its letters and digits
-    /// in a row, or the host or domain that it names.
+    /// The source of a destination that stands in an untrusted result: all of its words do, or its
+    /// letters and digits in a row, or the host or domain that it names.
     pub(super) fn origin(&self, destination: &str) -> Option<u16> {
         if self.untrusted.is_empty() {
             return None;
@@ -501,7 +504,8 @@ mod tests {
             (values.untrusted.len(), values.trusted.len()),
             (MAX_UNTRUSTED, MAX_TRUSTED)
         );
-        // A table has a byte and an entry for each place, of which seven eighths are used before it doubles.
+        // A table has a byte and an entry for each place, of which seven eighths are used before it
+        // doubles.
         let bytes =
             values.untrusted.capacity() / 7 * 8 * 17 + values.trusted.capacity() / 7 * 8 * 9;
         assert!(bytes <= 4 << 20, "{bytes}");

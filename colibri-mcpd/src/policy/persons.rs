@@ -20,7 +20,8 @@ pub(super) fn name(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     }
 }
 
-/// Looks whether users alone are persons, and each another one. Each entry is its person and its place.
+/// Looks whether users alone are persons, and each another one. Each entry is its person and its
+/// place.
 ///
 /// # Errors
 /// One that is not so.

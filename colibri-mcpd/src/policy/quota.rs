@@ -1,5 +1,6 @@
-//! Quotas: the part of the common resources that one user may take, so that none can take them from the others.
-//! Operators have no share: what is kept back for them is how a host is mended that others keep busy.
+//! Quotas: the part of the common resources that one user may take, so that none can take them from
+//! the others. Operators have no share: what is kept back for them is how a host is mended that
+//! others keep busy.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,7 +32,8 @@ pub struct UserQuota {
     pub cost_mode: Option<CostMode>,
 }
 
-/// Connections of one user, or of one agent, that are told at one time that there is no place for them.
+/// Connections of one user, or of one agent, that are told at one time that there is no place for
+/// them.
 const MAX_TURNED_AWAY: usize = 16;
 
 impl UserQuota {
@@ -91,7 +93,8 @@ pub struct UserQuotas {
     clients: AtomicUsize,
     /// Those of them that came through agent sockets.
     agents: AtomicUsize,
-    /// The usage of each user, for as long as the daemon runs: a user who comes back finds it again.
+    /// The usage of each user, for as long as the daemon runs: a user who comes back finds it
+    /// again.
     users: Mutex<HashMap<u32, Arc<UserUsage>>>,
     /// Serialises the storing of usage.
     keeping: Mutex<()>,
@@ -144,7 +147,8 @@ impl UserQuotas {
             .clone()
     }
 
-    /// A quota like a user's for an agent that runs for them, which takes nothing from the user's own.
+    /// A quota like a user's for an agent that runs for them, which takes nothing from the user's
+    /// own.
     pub(crate) fn of_agent(&self, person: u32) -> Arc<UserUsage> {
         self.new_share(Some(self.of(person)))
     }
@@ -169,8 +173,8 @@ impl UserQuotas {
         }
     }
 
-    /// Has `keep` keep what is not kept, if there is anything: one after the other, so that none keeps what is older than
-    /// what another has kept.
+    /// Has `keep` keep what is not kept, if there is anything: one after the other, so that none
+    /// keeps what is older than what another has kept.
     ///
     /// # Errors
     /// Those of `keep`, and then it is to be kept still.
@@ -202,8 +206,8 @@ impl UserQuotas {
         some
     }
 
-    /// A place for a connection to an agent socket, which takes so many. All agent sockets leave half of the places to
-    /// people.
+    /// A place for a connection to an agent socket, which takes so many. All agent sockets leave
+    /// half of the places to people.
     ///
     /// # Errors
     /// Which limit is reached.
@@ -304,8 +308,8 @@ impl Drop for ConnectionPermit {
 }
 
 impl UserUsage {
-    /// One more connection without a place is told so; `None`: so many of this user's are that further ones are only
-    /// closed.
+    /// One more connection without a place is told so; `None`: so many of this user's are that
+    /// further ones are only closed.
     pub(crate) fn turn_away(self: &Arc<UserUsage>) -> Option<TurnedAway> {
         let one = |now: usize| (now < MAX_TURNED_AWAY).then_some(now + 1);
         let counted = (self.turned_away).fetch_update(Ordering::Relaxed, Ordering::Relaxed, one);
@@ -335,7 +339,8 @@ impl UserUsage {
         self.spending.add(day, bytes)
     }
 
-    /// The bytes of a list that count on a day, on which all lists of its user count for so many at most.
+    /// The bytes of a list that count on a day, on which all lists of its user count for so many at
+    /// most.
     pub(crate) fn of_list(&self, day: CostDay, bytes: u64, most: u64) -> u64 {
         self.spending.of_list(day, bytes, most)
     }
@@ -375,8 +380,8 @@ impl UserUsage {
     }
 }
 
-/// So much in a time, and no more than that of another time at once. More may be taken than is there: then nothing is
-/// until it has flowed back.
+/// So much in a time, and no more than that of another time at once. More may be taken than is
+/// there: then nothing is until it has flowed back.
 #[derive(Debug)]
 struct Flow {
     /// In millionths.

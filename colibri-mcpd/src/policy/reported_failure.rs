@@ -11,8 +11,8 @@ use super::terms;
 /// `{"ok": false, "error": {"code", "message", "transient", "retry_after_s"}}`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ReportedFailure {
-    /// A letter `A-Z`, then at most 39 characters of `A-Z`, `0-9` and `_`; of our own codes `INTEGRATION_UNAVAILABLE` alone, which is the one
-    /// that integrations share with us.
+    /// A letter `A-Z`, then at most 39 characters of `A-Z`, `0-9` and `_`; of our own codes
+    /// `INTEGRATION_UNAVAILABLE` alone, which is the one that integrations share with us.
     pub code: String,
     /// True if it may go away by itself; `None`: it does not say.
     pub transient: Option<bool>,
@@ -21,8 +21,8 @@ pub struct ReportedFailure {
 }
 
 impl ReportedFailure {
-    /// Reads it. `None`: the result reports none, or under a code that no integration has: what a server writes there
-    /// is not taken for a failure of ours.
+    /// Reads it. `None`: the result reports none, or under a code that no integration has: what a
+    /// server writes there is not taken for a failure of ours.
     pub fn read(result: Json<'_>) -> Option<ReportedFailure> {
         let error = result.get("structuredContent")?.get("error")?;
         let code = error

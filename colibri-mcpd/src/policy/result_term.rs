@@ -1,4 +1,5 @@
-//! The part of a contract about a result: the required form of a success, whatever its server reports.
+//! The part of a contract about a result: the required form of a success, whatever its server
+//! reports.
 
 use colibri_json::{DocumentError, ValueCursor};
 use colibri_text::brief;
@@ -44,8 +45,8 @@ impl ResultTerm {
         })
     }
 
-    /// Checks a tool's result, of which the relay takes that it is an error or not. One that is an error is only read:
-    /// no reader may take it for a success.
+    /// Checks a tool's result, of which the relay takes that it is an error or not. One that is an
+    /// error is only read: no reader may take it for a success.
     ///
     /// # Errors
     /// What of it is not as it must be, in words for whoever made the call.

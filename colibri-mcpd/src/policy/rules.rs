@@ -1,4 +1,5 @@
-//! The rules of a registry entry: what of its server may be asked for, and what needs a person first.
+//! The rules of a registry entry: what of its server may be asked for, and what needs a person
+//! first.
 
 use super::tool_rules::ToolRules;
 use colibri_protocol::{Code, Failure, Feature};
@@ -41,8 +42,8 @@ impl RuleVerdict {
 
 /// The rules of one server.
 ///
-/// Patterns are on the server's own names and URIs, never on exposed ones: what a prefix or a hash makes of a name must
-/// not decide about rights.
+/// Patterns are on the server's own names and URIs, never on exposed ones: what a prefix or a hash
+/// makes of a name must not decide about rights.
 #[derive(Debug, Clone)]
 pub struct ServerRules {
     /// Such as `external-mcp.json: servers.github`.
@@ -53,7 +54,8 @@ pub struct ServerRules {
 }
 
 impl ServerRules {
-    /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as refusals show it.
+    /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as
+    /// refusals show it.
     pub fn new(
         [tools, prompts, resources]: [&ToolRules; 3],
         file: &str,
@@ -67,9 +69,10 @@ impl ServerRules {
         }
     }
 
-    /// The verdict of the rules on an item; `definition` is the server's, of which an explicit `destructiveHint: true`
-    /// may tighten the verdict where the entry says `confirm_destructive`. No annotation ever loosens one: the server
-    /// that writes them is the one that is to be held (2025-11-25, "Tool Annotations").
+    /// The verdict of the rules on an item; `definition` is the server's, of which an explicit
+    /// `destructiveHint: true` may tighten the verdict where the entry says `confirm_destructive`.
+    /// No annotation ever loosens one: the server that writes them is the one that is to be held
+    /// (2025-11-25, "Tool Annotations").
     pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> RuleVerdict {
         let (key, rules) = match feature {
             Feature::Tool => ("tools", &self.tools),
@@ -104,7 +107,8 @@ impl ServerRules {
         RuleVerdict::Allow
     }
 
-    /// True if the operator marked the tool as one that may be called again after a failure whose outcome is unknown.
+    /// True if the operator marked the tool as one that may be called again after a failure whose
+    /// outcome is unknown.
     pub fn idempotent(&self, tool: &str) -> bool {
         self.tools
             .idempotent
@@ -121,8 +125,8 @@ impl ServerRules {
     }
 }
 
-/// True if a definition says `destructiveHint: true`, in any of several members of that name: of two that disagree a
-/// reader could see either.
+/// True if a definition says `destructiveHint: true`, in any of several members of that name: of
+/// two that disagree a reader could see either.
 fn says_destructive(definition: &[u8]) -> bool {
     let Some(definition) = Json::part(definition, 0..definition.len()) else {
         return false;

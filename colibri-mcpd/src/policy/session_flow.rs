@@ -112,8 +112,8 @@ struct SessionFlowInner {
     /// The source of the first private result.
     private: Option<u16>,
     has_untrusted: bool,
-    /// True if values were read that are not known here: those of the session that made its task, or of a session that
-    /// it continues.
+    /// True if values were read that are not known here: those of the session that made its task,
+    /// or of a session that it continues.
     is_tainted: bool,
 }
 
@@ -129,8 +129,8 @@ impl SessionFlow {
         self.inner.lock().bind(bound);
     }
 
-    /// The session has claimed a task of `person`, or goes on with it: it is bound by the task's list for good. The text
-    /// is trusted where that person's own command made the task.
+    /// The session has claimed a task of `person`, or goes on with it: it is bound by the task's
+    /// list for good. The text is trusted where that person's own command made the task.
     pub fn claim(&self, task: &Task, person: u32) {
         let mut inner = self.inner.lock();
         inner.read_task(task, person);
@@ -153,7 +153,8 @@ impl SessionFlow {
         });
     }
 
-    /// The session has read a task's text without claiming it: whoever wrote it, it says nothing of where things may go.
+    /// The session has read a task's text without claiming it: whoever wrote it, it says nothing of
+    /// where things may go.
     pub(crate) fn read_task(&self, task: &Task, person: u32) {
         if !is_word_of(task, person) {
             self.inner.lock().read_task(task, person);
@@ -165,7 +166,8 @@ impl SessionFlow {
         self.inner.lock().distrust(source, text);
     }
 
-    /// The limits that a task takes over which this session makes. Of several lists it gets what all of them name alike.
+    /// The limits that a task takes over which this session makes. Of several lists it gets what
+    /// all of them name alike.
     pub fn inherited(&self) -> TaskLimits {
         let inner = self.inner.lock();
         let mut lists = inner.bound.iter().map(|bound| bound.may.patterns());
@@ -181,7 +183,8 @@ impl SessionFlow {
         }
     }
 
-    /// Takes over the limits of another session that it continues: its lists, and that it has read something.
+    /// Takes over the limits of another session that it continues: its lists, and that it has read
+    /// something.
     pub(crate) fn absorb(&self, other: &SessionFlow) {
         if std::ptr::eq(self, other) {
             return;
@@ -201,8 +204,8 @@ impl SessionFlow {
         inner.has_untrusted || inner.private.is_some()
     }
 
-    /// The same without the lists of tasks that are not claimed any more; `None`: there are none of these. Of what it has
-    /// read only the fact remains.
+    /// The same without the lists of tasks that are not claimed any more; `None`: there are none of
+    /// these. Of what it has read only the fact remains.
     pub(crate) fn without_ended(&self, is_claimed: &dyn Fn(u64) -> bool) -> Option<SessionFlow> {
         let holds = |bound: &BoundMay| match bound.by {
             MayPlace::Task(task) => is_claimed(task),
@@ -234,7 +237,8 @@ impl SessionFlow {
             holds.extend(found.into_values());
         }
         if let Some(arguments) = arguments.filter(|_| inner.has_read()) {
-            // Where values without a known origin wait, a result that repeats one trusts it no more than others.
+            // Where values without a known origin wait, a result that repeats one trusts it no more
+            // than others.
             let carries_all = inner.awaits_unknown(call.is_scripted);
             each_text(arguments, &mut |text| inner.values.carry(text, carries_all));
         }
@@ -263,8 +267,8 @@ impl SessionFlow {
         }
     }
 
-    /// Notes a result, or an error, of a tool: of one without labels only what it says of itself in `_meta.ifc`, which
-    /// restricts and never loosens.
+    /// Notes a result, or an error, of a tool: of one without labels only what it says of itself in
+    /// `_meta.ifc`, which restricts and never loosens.
     pub fn note(
         &self,
         (server, tool): (&str, &str),
@@ -436,8 +440,9 @@ fn is_word_of(task: &Task, person: u32) -> bool {
     task.said.limits.by_person && task.said.created_by == person
 }
 
-/// Does this with each destination of a call of a tool that has some, and the argument that has it: each string and number
-/// of those arguments, however deep it stands there, and each link in the others, which leads whoever reads it.
+/// Does this with each destination of a call of a tool that has some, and the argument that has it:
+/// each string and number of those arguments, however deep it stands there, and each link in the
+/// others, which leads whoever reads it.
 fn each_destination(arguments: Json<'_>, labels: &ToolLabels, act: &mut dyn FnMut(&str, &str)) {
     if labels.sinks.is_empty() {
         return;

@@ -1,8 +1,9 @@
 //! A strict reader of arguments: it reads a value exactly or not at all.
 //!
-//! A checker that sees other arguments than the server does checks nothing: of two equal keys one reader takes the
-//! first and another the last, a large number loses digits, a lone surrogate becomes U+FFFD. What two readers could
-//! see differently is therefore not represented here; the caller decides what that means for the call.
+//! A checker that sees other arguments than the server does checks nothing: of two equal keys one
+//! reader takes the first and another the last, a large number loses digits, a lone surrogate
+//! becomes U+FFFD. What two readers could see differently is therefore not represented here; the
+//! caller decides what that means for the call.
 
 use std::collections::HashSet;
 
@@ -31,8 +32,8 @@ pub struct Exact {
     pub(super) levels: Vec<u64>,
 }
 
-/// The reason for which arguments cannot be read exactly, and the place: a JSON pointer (RFC 6901), shortened, with
-/// unusual characters escaped.
+/// The reason for which arguments cannot be read exactly, and the place: a JSON pointer (RFC 6901),
+/// shortened, with unusual characters escaped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why} at {at}")]
 pub struct Inexact {
@@ -46,9 +47,9 @@ impl Exact {
     /// Reads arguments.
     ///
     /// # Errors
-    /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64` holds; the same key
-    /// twice in an object; a lone surrogate; more than 128 levels, 4 MiB or a hundred thousand
-    /// values.
+    /// Not a JSON object; a number that neither `i64`, `u64` nor (with at most 17 digits) `f64`
+    /// holds; the same key twice in an object; a lone surrogate; more than 128 levels, 4 MiB or a
+    /// hundred thousand values.
     pub fn read(arguments: &[u8]) -> Result<Exact, Inexact> {
         let whole = |why| {
             Err(Inexact {
@@ -80,8 +81,9 @@ impl Exact {
         })
     }
 
-    /// The first place with two keys in one object that some reader could take for one, although they differ: readers
-    /// without regard to case exist (Go's encoding/json), and so do such as drop a NUL or fold compatibility forms.
+    /// The first place with two keys in one object that some reader could take for one, although
+    /// they differ: readers without regard to case exist (Go's encoding/json), and so do such as
+    /// drop a NUL or fold compatibility forms.
     pub fn ambiguous(&self) -> Option<String> {
         let mut pointer = Vec::new();
         find_ambiguous(&self.value, &mut pointer).then(|| shown_pointer(&pointer.concat()))
@@ -198,7 +200,8 @@ fn members(
     reader.enter().map_err(inexact)?;
     while let Some((_, key)) = reader.key(map.is_empty()).map_err(inexact)? {
         let in_key = |fault: JsonFault| fault.in_key(&key);
-        // A key is looked at where its object is (names of properties), and is a value one level below.
+        // A key is looked at where its object is (names of properties), and is a value one level
+        // below.
         count.add(depth, key.len()).map_err(in_key)?;
         if map.contains_key(&*key) {
             return Err(in_key(because("a key that stands twice in its object")));

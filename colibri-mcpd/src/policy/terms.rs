@@ -13,7 +13,8 @@ use super::strict_json::Exact;
 /// The most keys on the way to a place.
 const MAX_DEPTH: usize = 8;
 
-/// A member of an object, or of one within it, by the keys that lead to it: `/branch`, `/usage/tokens`.
+/// A member of an object, or of one within it, by the keys that lead to it: `/branch`,
+/// `/usage/tokens`.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Pointer(Vec<String>);
 
@@ -126,8 +127,9 @@ pub(super) fn schema(cursor: &ValueCursor<'_>) -> Result<Schema, DocumentError> 
     Schema::build(value).map_err(|error| cursor.error(error.to_string()))
 }
 
-/// Closes every object with listed properties against others, unless it says something of them itself. Branches
-/// (`anyOf` and the like) speak of the same value as the schema around them and are left alone.
+/// Closes every object with listed properties against others, unless it says something of them
+/// itself. Branches (`anyOf` and the like) speak of the same value as the schema around them and
+/// are left alone.
 fn close(schema: &mut Value) {
     let Value::Object(map) = schema else { return };
     let says =

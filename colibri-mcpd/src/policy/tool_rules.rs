@@ -5,7 +5,8 @@ use colibri_registry::value::unique;
 
 use colibri_text::Pattern;
 
-/// Rules on the server's own names of its tools or prompts, or on its URIs. Patterns know `*` alone.
+/// Rules on the server's own names of its tools or prompts, or on its URIs. Patterns know `*`
+/// alone.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ToolRules {
     /// The allowed patterns; empty means everything.
@@ -22,14 +23,16 @@ pub struct ToolRules {
     pub always: Vec<Pattern>,
 }
 
-/// The rules that `tools` of a server alone has: prompts and resources have no effects, and are not searched.
+/// The rules that `tools` of a server alone has: prompts and resources have no effects, and are not
+/// searched.
 const OF_TOOLS: [&str; 3] = ["confirm_destructive", "idempotent", "always"];
 
 impl ToolRules {
     /// Reads the value of `tools`.
     ///
     /// # Errors
-    /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too many bytes.
+    /// An unknown key, a list with nothing or the same thing twice in it, a pattern of no or too
+    /// many bytes.
     pub fn read(cursor: &ValueCursor<'_>) -> Result<Self, DocumentError> {
         Self::rules(
             cursor,

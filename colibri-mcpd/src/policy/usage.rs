@@ -1,7 +1,9 @@
-//! Usage: the bytes of answers that people and agents have, and the cost mode that says how many they may have.
+//! Usage: the bytes of answers that people and agents have, and the cost mode that says how many
+//! they may have.
 //!
-//! A mode that goes up at its budget is not kept anywhere: it follows from what was set and what is spent, so that it
-//! stands after a restart as it stood before, and goes no way but up until the day is over.
+//! A mode that goes up at its budget is not kept anywhere: it follows from what was set and what is
+//! spent, so that it stands after a restart as it stood before, and goes no way but up until the
+//! day is over.
 
 use std::time::{Duration, SystemTime};
 
@@ -48,13 +50,14 @@ impl CostRule {
         }
     }
 
-    /// True if a caller may choose this mode: none above what policy gives, unless that goes up by itself anyway.
+    /// True if a caller may choose this mode: none above what policy gives, unless that goes up by
+    /// itself anyway.
     pub fn lets(&self, wanted: CostMode) -> bool {
         self.escalates || self.mode.is_none_or(|given| wanted <= given)
     }
 
-    /// The least mode above this one that a caller may choose now, and that leaves something where so many bytes are
-    /// spent on this day.
+    /// The least mode above this one that a caller may choose now, and that leaves something where
+    /// so many bytes are spent on this day.
     pub fn larger(&self, mode: CostMode, spent: u64) -> Option<CostMode> {
         let leaves = |wanted: &CostMode| {
             let most = Terms::of(*self, Some(*wanted), None).most(spent);
@@ -73,16 +76,17 @@ pub struct Terms {
     pub set_by: CostSetBy,
     /// True if it goes up where its budget is spent.
     pub escalates: bool,
-    /// The mode that policy gives where its user has chosen another: its budget holds for the whole day.
+    /// The mode that policy gives where its user has chosen another: its budget holds for the whole
+    /// day.
     pub cap: Option<CostMode>,
-    /// The time of its user's last choice, be it to have no mode of their own, in milliseconds since the epoch; 0:
-    /// never. A later choice has a larger one.
+    /// The time of its user's last choice, be it to have no mode of their own, in milliseconds
+    /// since the epoch; 0: never. A later choice has a larger one.
     pub chosen_at: u64,
 }
 
 impl Terms {
-    /// The start of the budget's period; `None`: the day's, or that of the agent's instance. Policy's mode counts all
-    /// of that, any other what comes after the choice.
+    /// The start of the budget's period; `None`: the day's, or that of the agent's instance.
+    /// Policy's mode counts all of that, any other what comes after the choice.
     pub(crate) fn counts_from(&self) -> Option<u64> {
         Some(self.chosen_at).filter(|at| *at > 0 && self.set_by != CostSetBy::Policy)
     }
@@ -113,7 +117,8 @@ impl Terms {
         }
     }
 
-    /// The mode in force where so many bytes are spent since it was chosen; `None`: nothing is held back.
+    /// The mode in force where so many bytes are spent since it was chosen; `None`: nothing is held
+    /// back.
     pub(crate) fn in_force(&self, spent: u64) -> Option<CostMode> {
         let mut mode = self.mode?;
         while self.escalates && spent >= mode.budgets().session_bytes {
@@ -126,8 +131,8 @@ impl Terms {
         Some(mode)
     }
 
-    /// The most bytes that may be spent in all, of which so many were spent before the mode was chosen; `None`: any
-    /// number.
+    /// The most bytes that may be spent in all, of which so many were spent before the mode was
+    /// chosen; `None`: any number.
     pub fn most(&self, before: u64) -> Option<u64> {
         let budget = |mode| {
             if self.escalates { CostMode::Max } else { mode }
@@ -185,8 +190,8 @@ impl DailyUsage {
         own.map_or(0, |own| own.before)
     }
 
-    /// On another day nothing is spent. Who looked at the clock just before midnight brings no day back, and neither does
-    /// a clock that is set right by less than a day.
+    /// On another day nothing is spent. Who looked at the clock just before midnight brings no day
+    /// back, and neither does a clock that is set right by less than a day.
     fn on(&mut self, day: CostDay) {
         if day > self.day || day.0.saturating_add(1) < self.day.0 {
             let own = self.own.map(|own| Choice { before: 0, ..own });
@@ -239,7 +244,8 @@ impl UserBudget {
         counts
     }
 
-    /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they have already goes on.
+    /// Sets the mode that a person chose at a time, in milliseconds since the epoch. One that they
+    /// have already goes on.
     pub(super) fn choose(&self, mode: Option<CostMode>, at: u64) {
         let mut inner = self.inner.lock();
         inner.now.on(CostDay::of(

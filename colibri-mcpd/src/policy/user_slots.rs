@@ -1,5 +1,5 @@
-//! Slots for long work: one thing of a user at a time, and a few of all. A user's agents wait for their person, and for
-//! each other, no longer than for one thing of each.
+//! Slots for long work: one thing of a user at a time, and a few of all. A user's agents wait for
+//! their person, and for each other, no longer than for one thing of each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -36,8 +36,8 @@ impl UserSlots {
         }
     }
 
-    /// Waits for the turn of a user, or of an agent's instance that runs for them: in the order of who came, and for others
-    /// no longer than for one thing of each.
+    /// Waits for the turn of a user, or of an agent's instance that runs for them: in the order of
+    /// who came, and for others no longer than for one thing of each.
     pub async fn of(&self, uid: u32, session: Option<Arc<str>>) -> UserSlot {
         let (own, person) = (
             self.one(UserSlotKey::Own(uid, session)),

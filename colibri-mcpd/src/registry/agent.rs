@@ -1,5 +1,5 @@
-//! An agent's entry as the daemon reads it: on top of what the helper understands too, who may have it run, what it may
-//! use and spend.
+//! An agent's entry as the daemon reads it: on top of what the helper understands too, who may have
+//! it run, what it may use and spend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::policy::{AgentTools, MayList, PatternScope};
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentSpec {
-    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
-    /// helper as `--digest`.
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the
+    /// daemon passes to the helper as `--digest`.
     pub digest: String,
     /// Its process.
     pub command: Box<StdioCommand>,
@@ -36,8 +36,8 @@ pub struct AgentSpec {
     pub budget: AgentBudget,
     /// The most instances at a time.
     pub max: u32,
-    /// The users who may have it run, and for whom it is started automatically: names of users, or uids. Operators
-    /// always may.
+    /// The users who may have it run, and for whom it is started automatically: names of users, or
+    /// uids. Operators always may.
     pub users: Vec<String>,
     /// True if it is started by itself when a task fits it.
     pub autospawn: bool,

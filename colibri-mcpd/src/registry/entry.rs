@@ -1,5 +1,5 @@
-//! An entry of the registry as the daemon reads it: on top of what the helper understands too, how the server is
-//! reached otherwise, who shares its processes, what may be called and for how long.
+//! An entry of the registry as the daemon reads it: on top of what the helper understands too, how
+//! the server is reached otherwise, who shares its processes, what may be called and for how long.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,15 +19,15 @@ pub use colibri_api::ServerIsolation as Isolation;
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSpec {
-    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
-    /// helper as `--digest`.
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the
+    /// daemon passes to the helper as `--digest`.
     pub digest: String,
     /// The id of its entry: the server's own, unless it is an account of an entry with several.
     pub entry_id: String,
     /// The transport of the server.
     pub transport: EntryTransport,
-    /// The isolation: the callers that share a process. `None`: not said; the daemon's default is [`Isolation::User`],
-    /// or [`Isolation::Call`] where the jail has only a `root_path`.
+    /// The isolation: the callers that share a process. `None`: not said; the daemon's default is
+    /// [`Isolation::User`], or [`Isolation::Call`] where the jail has only a `root_path`.
     pub isolation: Option<Isolation>,
     /// The time limits that the entry sets.
     pub limits: TimeLimits,
@@ -41,13 +41,16 @@ pub struct ServerSpec {
     pub prefix: bool,
     /// Methods beyond MCP's that may be forwarded to this server.
     pub methods: Vec<String>,
-    /// The kinds of requests that the server may send to the person's side (`elicitation`, `sampling`, `roots`).
+    /// The kinds of requests that the server may send to the person's side (`elicitation`,
+    /// `sampling`, `roots`).
     pub may_ask: Vec<String>,
-    /// The labels of its tools: those that only read, what their results are, which arguments are destinations.
+    /// The labels of its tools: those that only read, what their results are, which arguments are
+    /// destinations.
     pub flow: FlowLabels,
     /// A contract file (absolute path) that narrows the arguments of this server's tools.
     pub contract: Option<PathBuf>,
-    /// The most bytes a result may have; larger ones are kept, and an error result says where. `None`: no limit.
+    /// The most bytes a result may have; larger ones are kept, and an error result says where.
+    /// `None`: no limit.
     pub result_limit: Option<u64>,
     /// True if results are relayed whole whatever the cost mode says.
     pub whole: bool,
@@ -260,7 +263,8 @@ fn transport(
 ) -> Result<EntryTransport, DocumentError> {
     let http = command.is_none();
     let mut spoken = Spoken::Streamable;
-    // Editors write `type` beside what already says it. One that disagrees is a mistake in one of the two.
+    // Editors write `type` beside what already says it. One that disagrees is a mistake in one of
+    // the two.
     if let Some(kind) = keys.get("type") {
         let says_http = match kind.text()? {
             "stdio" => false,
@@ -607,7 +611,8 @@ mod tests {
 
     #[test]
     fn every_known_key_is_read_by_somebody() {
-        // A key that is known but read by nobody would be accepted in silence: each must be refused at a wrong kind.
+        // A key that is known but read by nobody would be accepted in silence: each must be refused
+        // at a wrong kind.
         for key in ENTRY_KEYS.iter().filter(|key| **key != "command") {
             assert!(with(&format!("\"{key}\":[[]]")).is_err(), "{key}");
         }

@@ -1,5 +1,5 @@
-//! The keys of whatever is reached by HTTP, a server or an agent's model: where it is, with which headers, and what its
-//! connections keep to.
+//! The keys of whatever is reached by HTTP, a server or an agent's model: where it is, with which
+//! headers, and what its connections keep to.
 
 use std::collections::BTreeMap;
 

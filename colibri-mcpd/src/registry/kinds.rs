@@ -1,5 +1,6 @@
-//! Kinds of events: tables from the shape of a line that an agent writes to what it says of the agent's state. The known
-//! ones stand in `kinds.json`; an entry may have one of its own, in the same form.
+//! Kinds of events: tables from the shape of a line that an agent writes to what it says of the
+//! agent's state. The known ones stand in `kinds.json`; an entry may have one of its own, in the
+//! same form.
 
 use std::sync::{Arc, LazyLock};
 
@@ -36,8 +37,8 @@ const MAX_SHAPES: usize = 64;
 /// The meaning of the lines of one kind of agent.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentKind {
-    /// The places of the agent's own name of its session: the first of these that is there, in the first line that has
-    /// a shape of the table.
+    /// The places of the agent's own name of its session: the first of these that is there, in the
+    /// first line that has a shape of the table.
     pub session_id: Vec<Path>,
     /// The places of an error's reason, likewise.
     pub reason: Vec<Path>,

@@ -55,7 +55,8 @@ pub struct LoadedRegistry {
 pub struct RegisteredServer {
     /// As the file has it.
     pub entry: Arc<ServerSpec>,
-    /// The reason for which it is not served: state `blocked`. `None`: it is, unless `entry.disabled`.
+    /// The reason for which it is not served: state `blocked`. `None`: it is, unless
+    /// `entry.disabled`.
     pub refusal: Option<String>,
 }
 
@@ -89,8 +90,8 @@ impl RegisteredServer {
         self.refusal.clone().or_else(contract)
     }
 
-    /// The callers that share a process: as the entry says, else `user`, or `call` where its jail has only a
-    /// `root_path`.
+    /// The callers that share a process: as the entry says, else `user`, or `call` where its jail
+    /// has only a `root_path`.
     pub fn isolation(&self) -> Isolation {
         let only_root_path = match &self.entry.transport {
             EntryTransport::Stdio(command) => command
@@ -120,8 +121,8 @@ impl LoadedRegistry {
     /// Reads the registry at `path`. A missing file is an empty registry with a note.
     ///
     /// # Errors
-    /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this user where it is not at
-    /// `FIXED_PATH`; writable by group or others; wrong contents.
+    /// Not a regular file (a symbolic link is none); owned by somebody other than root, or this
+    /// user where it is not at `FIXED_PATH`; writable by group or others; wrong contents.
     pub fn read(path: &Path, rules: RegistryRules) -> Result<Self, FileError> {
         let bytes = match file::read(path, colibri_json::MAX_BYTES, path == Path::new(FIXED_PATH))?
         {

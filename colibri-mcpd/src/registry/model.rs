@@ -1,4 +1,5 @@
-//! The key `model` of an agent: where its model is asked, with which key, and what a request may have the provider do.
+//! The key `model` of an agent: where its model is asked, with which key, and what a request may
+//! have the provider do.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +25,16 @@ pub struct ModelSpec {
     pub rules: ConnectionRules,
     /// Permissions of requests beyond text.
     pub permits: ModelPermissions,
-    /// The most tokens that the model reads: what a request is taken to cost at most where it holds documents.
+    /// The most tokens that the model reads: what a request is taken to cost at most where it holds
+    /// documents.
     pub context_tokens: u64,
     /// The assumed largest cost of an answer whose request names no maximum, in tokens.
     pub max_tokens_default: u64,
 }
 
 impl ModelSpec {
-    /// True if the value of a header must not be seen by who asks: a secret, or what stands where keys stand.
+    /// True if the value of a header must not be seen by who asks: a secret, or what stands where
+    /// keys stand.
     pub fn is_hidden(&self, header: &str) -> bool {
         let name = header.to_ascii_lowercase();
         let is_keys = ["authorization", "key", "token", "cookie"]
@@ -41,7 +44,8 @@ impl ModelSpec {
     }
 }
 
-/// Permissions of requests to a model beyond text. Names may end in a `*`, which stands for the rest of them.
+/// Permissions of requests to a model beyond text. Names may end in a `*`, which stands for the
+/// rest of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ModelPermissions {
     /// Egress from the jail.
@@ -85,7 +89,8 @@ impl ModelApi {
     }
 }
 
-/// Something that a request has the provider do or look up: a way out of the jail, unless the entry allows it.
+/// Something that a request has the provider do or look up: a way out of the jail, unless the entry
+/// allows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModelAllow {
     /// The provider searches the web.
@@ -102,8 +107,8 @@ pub enum ModelAllow {
     Files,
     /// The request has the provider keep it, or continues what it kept.
     Stored,
-    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and models, pictures and
-    /// sound made.
+    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and
+    /// models, pictures and sound made.
     ExtraCost,
 }
 

@@ -20,8 +20,9 @@ const KEYS: &[&str] = &[
     "shared",
 ];
 
-/// The way in which a server's tokens are obtained; `None`: they are not, since a header of the entry has the
-/// authorization, or since people share its session and no login belongs to them together.
+/// The way in which a server's tokens are obtained; `None`: they are not, since a header of the
+/// entry has the authorization, or since people share its session and no login belongs to them
+/// together.
 ///
 /// # Errors
 /// What is wrong with it.

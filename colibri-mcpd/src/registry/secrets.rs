@@ -1,8 +1,9 @@
-//! The secrets of host and url servers: read when a server starts, wiped when no longer used, and taken out of all text
-//! that the daemon shows or keeps.
+//! The secrets of host and url servers: read when a server starts, wiped when no longer used, and
+//! taken out of all text that the daemon shows or keeps.
 //!
-//! A secret is a file in `daemon-secrets/` beside the registry, `root:colibri 0440`. The secrets of jailed servers are
-//! others, in another directory: the helper alone reads them, and the daemon never holds them.
+//! A secret is a file in `daemon-secrets/` beside the registry, `root:colibri 0440`. The secrets of
+//! jailed servers are others, in another directory: the helper alone reads them, and the daemon
+//! never holds them.
 
 use arc_swap::ArcSwap;
 use colibri_registry::{EntryValue, is_secret_name};
@@ -25,7 +26,8 @@ use crate::oauth::Vault;
 /// The most bytes of a secret.
 pub const MAX_BYTES: usize = 64 * 1024;
 
-/// Shorter values are not redacted: they stand in ordinary text by chance, and taking them out would give them away.
+/// Shorter values are not redacted: they stand in ordinary text by chance, and taking them out
+/// would give them away.
 pub(crate) const MIN_REDACTED: usize = 6;
 
 /// The text in place of a secret.
@@ -65,8 +67,8 @@ pub struct SecretStore {
 /// The values that no text may show.
 #[derive(Default)]
 struct KnownValues {
-    /// Those of files. A value that a server no longer uses may still turn up in its last words, so none is ever
-    /// forgotten.
+    /// Those of files. A value that a server no longer uses may still turn up in its last words, so
+    /// none is ever forgotten.
     read: Vec<SecretString>,
     /// Tokens, of which there are ever new ones: the latest.
     issued: VecDeque<SecretString>,
@@ -85,12 +87,12 @@ impl SecretStore {
         }
     }
 
-    /// Environment or headers with the secrets filled in, read anew each time so that a changed secret holds from the
-    /// next start on. What was read is redacted from now on.
+    /// Environment or headers with the secrets filled in, read anew each time so that a changed
+    /// secret holds from the next start on. What was read is redacted from now on.
     ///
     /// # Errors
-    /// A secret that is missing, empty, too long, not UTF-8, not a regular file (a symbolic link is none), owned by
-    /// somebody other than root and this user, or open to others.
+    /// A secret that is missing, empty, too long, not UTF-8, not a regular file (a symbolic link is
+    /// none), owned by somebody other than root and this user, or open to others.
     pub fn resolve(
         &self,
         values: &BTreeMap<String, EntryValue>,
@@ -236,8 +238,8 @@ fn has<'a>(known: impl IntoIterator<Item = &'a SecretString>, value: &SecretStri
     known.any(|known| known.expose_secret() == value.expose_secret())
 }
 
-/// Takes secrets out of text for logs, status, errors and the trail: as they are, and inside JSON strings however
-/// escaped, up to JSON in JSON in JSON. Relayed results are never edited.
+/// Takes secrets out of text for logs, status, errors and the trail: as they are, and inside JSON
+/// strings however escaped, up to JSON in JSON in JSON. Relayed results are never edited.
 ///
 /// Redact before cutting: of a secret that was cut in two, neither half is found.
 #[derive(Default)]
@@ -246,7 +248,8 @@ pub struct Redactor {
 }
 
 impl Redactor {
-    /// A redactor of these values. Of one with several lines each line counts too, since logs have lines.
+    /// A redactor of these values. Of one with several lines each line counts too, since logs have
+    /// lines.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a SecretString>) -> Self {
         let mut parts: Vec<SecretString> = Vec::new();
         for value in values {
@@ -262,7 +265,8 @@ impl Redactor {
         Self { values: parts }
     }
 
-    /// `text` with `REDACTED` in place of every secret; where secrets overlap, of all of them together.
+    /// `text` with `REDACTED` in place of every secret; where secrets overlap, of all of them
+    /// together.
     pub fn redact<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut ranges = self.find(text.as_bytes());
         let mut decoded: Vec<DecodedText> = Vec::new();

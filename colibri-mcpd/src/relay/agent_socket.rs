@@ -8,7 +8,8 @@ use crate::policy::{AgentTools, Terms};
 use crate::store::HostLease;
 use parking_lot::Mutex;
 
-/// One instance of an agent. Which socket a connection came in on says which: it needs no secret, and forges nothing.
+/// One instance of an agent. Which socket a connection came in on says which: it needs no secret,
+/// and forges nothing.
 #[derive(Debug)]
 pub struct AgentSocket {
     /// The agent's id in the registry.
@@ -31,8 +32,8 @@ pub struct AgentSocket {
     pub lease: AgentLease,
 }
 
-/// The lease of this host under which an instance was started. Where the board is this host's own there is none, and
-/// nothing ends.
+/// The lease of this host under which an instance was started. Where the board is this host's own
+/// there is none, and nothing ends.
 #[derive(Debug, Clone, Default)]
 pub struct AgentLease(Option<(Arc<HostLease>, u64)>);
 
@@ -81,7 +82,8 @@ pub struct AgentUsage {
 }
 
 impl AgentUsage {
-    /// Bytes that the mode in these terms does not count: those before the first call after its person's choice.
+    /// Bytes that the mode in these terms does not count: those before the first call after its
+    /// person's choice.
     pub fn before(&self, terms: &Terms) -> u64 {
         let Some(chosen_at) = terms.counts_from() else {
             return 0;

@@ -130,7 +130,8 @@ pub enum CallArguments {
     Missing,
     /// The place where the server reads them too.
     At(Range<usize>),
-    /// In the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at `outer`.
+    /// In the arguments of `colibri_external_mcp_call_tool` or `colibri_call_tool`, which stand at
+    /// `outer`.
     Within {
         /// The place that the server is to read instead of.
         outer: Range<usize>,
@@ -160,7 +161,8 @@ impl Call {
         }
     }
 
-    /// The task for which it is made: the one that its agent has claimed, or that its client, who has claimed it, names.
+    /// The task for which it is made: the one that its agent has claimed, or that its client, who
+    /// has claimed it, names.
     pub fn task(&self) -> Option<u64> {
         match &self.client.door {
             Some(door) => door.task(),
@@ -168,7 +170,8 @@ impl Call {
         }
     }
 
-    /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's entry, says so.
+    /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's
+    /// entry, says so.
     pub(crate) fn confirm_rule(&self, verdict: &RuleVerdict) -> Option<String> {
         let confirm = |verdict: &RuleVerdict| match verdict {
             RuleVerdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
@@ -180,8 +183,8 @@ impl Call {
         })
     }
 
-    /// The kinds of requests that its client accepts: as its handshake says, or as this request does. An agent has no
-    /// person.
+    /// The kinds of requests that its client accepts: as its handshake says, or as this request
+    /// does. An agent has no person.
     pub fn askable(&self) -> Askable {
         if self.client.door.is_some() {
             return Askable::NOTHING;
@@ -214,8 +217,9 @@ impl Call {
         }
     }
 
-    /// True if its client wants a log message of this level. A modern one that does not say so wants none, a legacy one
-    /// any that the server sends (2026-07-28 and 2025-11-25, server/utilities/logging).
+    /// True if its client wants a log message of this level. A modern one that does not say so
+    /// wants none, a legacy one any that the server sends (2026-07-28 and 2025-11-25,
+    /// server/utilities/logging).
     pub(crate) fn wants_log(&self, level: Level) -> bool {
         let is_legacy = !self.version.is_modern();
         self.log_level().map_or(is_legacy, |least| level >= least)
@@ -233,8 +237,8 @@ impl Call {
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
     }
 
-    /// The failure that a tool's result reports. Any server can write one into a result: it is taken from an integration of
-    /// ours, and where the contract names its code.
+    /// The failure that a tool's result reports. Any server can write one into a result: it is
+    /// taken from an integration of ours, and where the contract names its code.
     pub(crate) fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
         let reported = ReportedFailure::read(result)?;
         let is_ours = self
@@ -284,8 +288,8 @@ pub struct Chain {
 
 /// A call that waits for its retry.
 pub trait Waits: PendingWork {
-    /// Its retry is here, and passed what every call has to pass. Whatever happens to it, it ends in [`Chain::finish`],
-    /// once.
+    /// Its retry is here, and passed what every call has to pass. Whatever happens to it, it ends
+    /// in [`Chain::finish`], once.
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
 }
 
@@ -308,7 +312,8 @@ pub trait CallTarget: Send + Sync {
         Ok(())
     }
 
-    /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in [`Chain::finish`], once.
+    /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in
+    /// [`Chain::finish`], once.
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
 }
 
@@ -333,7 +338,8 @@ pub enum CallOutcome {
     Cancelled,
 }
 
-/// The answer to who calls by `colibri_call_tool` what is not there, or what policy denies: nobody is told which.
+/// The answer to who calls by `colibri_call_tool` what is not there, or what policy denies: nobody
+/// is told which.
 pub fn no_such_tool(name: &str) -> Failure {
     Failure::new(
         Code::NoSuchTool,
@@ -368,7 +374,8 @@ pub struct SharedPage {
 }
 
 impl SharedPage {
-    /// A result whose bytes come out of the budget, for the client of this queue. `None`: there is no room.
+    /// A result whose bytes come out of the budget, for the client of this queue. `None`: there is
+    /// no room.
     pub fn new(result: Vec<u8>, whom: &Outbox) -> Option<SharedPage> {
         let digest = ContentDigest::of(&result);
         let result = whom.share(result)?;
@@ -412,7 +419,8 @@ pub struct ServerAnswer {
     pub outcome: Result<Range<usize>, Range<usize>>,
     /// True if the result says of itself that it is an error.
     pub says_error: bool,
-    /// The edits that it needs whoever gets it: what no server has to say goes, and tasks get our ids.
+    /// The edits that it needs whoever gets it: what no server has to say goes, and tasks get our
+    /// ids.
     pub edits: Option<Box<Edits>>,
     /// The version that the server speaks.
     pub version: Version,

@@ -44,8 +44,8 @@ pub fn charge(
     }
 }
 
-/// Counts what a model was asked in a call, by what the contract of its server has recorded of the result: as soon as
-/// that is here, whatever its client gets of it.
+/// Counts what a model was asked in a call, by what the contract of its server has recorded of the
+/// result: as soon as that is here, whatever its client gets of it.
 pub fn model(ledger: &CostLedger, call: &Call, facts: &ResultFacts<'_>) {
     if facts.event != MODEL_CALL {
         return;

@@ -54,12 +54,14 @@ pub struct Client {
     quiet: Notify,
     /// Nothing more is queued for it once that has happened.
     ends_with_its_calls: AtomicBool,
-    /// The code of the JSON-RPC error that it was answered with last; 0, which is none, before that.
+    /// The code of the JSON-RPC error that it was answered with last; 0, which is none, before
+    /// that.
     error: AtomicI64,
 }
 
-/// The call of `colibri_run_script` for which a client's calls are made. Every rule that is another for such calls asks
-/// for it: `relay/cost.rs` (what a model does not read), `relay/charge.rs`, `relay/record.rs`, `relay/flow.rs`.
+/// The call of `colibri_run_script` for which a client's calls are made. Every rule that is another
+/// for such calls asks for it: `relay/cost.rs` (what a model does not read), `relay/charge.rs`,
+/// `relay/record.rs`, `relay/flow.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OuterCall {
     /// The number of its `enter` record; 0: nothing is recorded.
@@ -80,8 +82,8 @@ struct ListenHandle {
 
 type Flights = HashMap<RequestId, Flight, BuildHasherDefault<ShortHash>>;
 
-/// A hash (FNV-1a) that is quick for what is short. Who chooses ids that fall together slows down only their own calls,
-/// of which there are few.
+/// A hash (FNV-1a) that is quick for what is short. Who chooses ids that fall together slows down
+/// only their own calls, of which there are few.
 struct ShortHash(u64);
 
 impl Default for ShortHash {
@@ -123,8 +125,8 @@ enum Flight {
 
 /// A target that can be told that a call is cancelled.
 pub trait CancelReason: Send + Sync {
-    /// The call with this number of the target's is cancelled. `notification` is the client's message with the place
-    /// of its `params`; without one the client is gone.
+    /// The call with this number of the target's is cancelled. `notification` is the client's
+    /// message with the place of its `params`; without one the client is gone.
     fn cancel(&self, number: u64, notification: Option<(&bytes::Bytes, std::ops::Range<usize>)>);
 }
 
@@ -166,7 +168,8 @@ impl Client {
         }
     }
 
-    /// A client for the calls of a script that a call of this client runs: with this client's rights, and no more.
+    /// A client for the calls of a script that a call of this client runs: with this client's
+    /// rights, and no more.
     pub(crate) fn for_script(
         &self,
         connection: u64,
@@ -259,7 +262,8 @@ impl Client {
         drop(ended);
     }
 
-    /// The ids, as they are written, of the subscriptions that are told when the list of a feature changes.
+    /// The ids, as they are written, of the subscriptions that are told when the list of a feature
+    /// changes.
     pub(crate) fn told_of(&self, feature: Feature) -> Vec<Box<str>> {
         let subscriptions = self.subscriptions.lock();
         let wanting = subscriptions.values().filter(|of| of.filter.wants(feature));
@@ -295,7 +299,8 @@ impl Client {
 
     /// Admits no further request; those in flight go on.
     pub(crate) fn close_admission(&self) {
-        // Under the lock, so that nothing is in flight any more once somebody has seen that nothing is.
+        // Under the lock, so that nothing is in flight any more once somebody has seen that nothing
+        // is.
         let _flights = self.flights.lock();
         self.closed.store(true, Ordering::Relaxed);
     }
@@ -335,9 +340,9 @@ impl Client {
         matches!(self.flights.lock().get(id), Some(Flight::GivenUp))
     }
 
-    /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was cancelled, so nobody
-    /// waits for an answer. The call counts as in flight until that is done: whoever waits for all to have landed may
-    /// close the connection next.
+    /// The call is over: `deliver` hands its answer over, unless it is told `false`: the call was
+    /// cancelled, so nobody waits for an answer. The call counts as in flight until that is done:
+    /// whoever waits for all to have landed may close the connection next.
     pub(crate) fn land(&self, id: &RequestId, deliver: impl FnOnce(bool)) {
         let mut flights = self.flights.lock();
         let flight = flights.remove(id);
@@ -473,7 +478,8 @@ impl BatchAnswers {
         }
     }
 
-    /// One request of the batch is over; `None` where it gets no answer. Whether there is one that goes out.
+    /// One request of the batch is over; `None` where it gets no answer. Whether there is one that
+    /// goes out.
     pub fn answer(&self, answer: Option<&[u8]>) -> bool {
         let mut state = self.state.lock();
         let (expected, answers) = &mut *state;

@@ -14,7 +14,8 @@ use super::client_requests::{
 use colibri_protocol::upstream;
 use colibri_wire::Edits;
 
-/// A request towards a client. Dropping it takes it back: the client is told, if it was asked and did not answer.
+/// A request towards a client. Dropping it takes it back: the client is told, if it was asked and
+/// did not answer.
 pub struct ClientRequest {
     client: Arc<Client>,
     number: u64,
@@ -97,7 +98,8 @@ impl ClientRequest {
         Ok(())
     }
 
-    /// Waits for the answer, for so long since the request or the last progress, and in no case longer than `until`.
+    /// Waits for the answer, for so long since the request or the last progress, and in no case
+    /// longer than `until`.
     ///
     /// # Errors
     /// Why there is none.

@@ -134,7 +134,8 @@ impl ClientRequests {
         true
     }
 
-    /// The client says how far the answer to a request is. `false`: nothing was asked under this token.
+    /// The client says how far the answer to a request is. `false`: nothing was asked under this
+    /// token.
     pub fn progress(&self, token: u64, frame: &Bytes, params: Range<usize>) -> bool {
         let mut inner = self.inner();
         let Some(open) = inner.open.get_mut(token) else {

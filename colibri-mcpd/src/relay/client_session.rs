@@ -13,8 +13,9 @@ use colibri_protocol::logging::Level;
 use colibri_protocol::{Askable, ClientInfo, SessionPhase as Agreed, Version};
 use parking_lot::Mutex;
 
-/// The agreement with a client and its abilities: for as long as its connection lives, where it writes lines; over HTTP
-/// for a legacy session, whose requests are a [`super::Client`] each, or for one modern request.
+/// The agreement with a client and its abilities: for as long as its connection lives, where it
+/// writes lines; over HTTP for a legacy session, whose requests are a [`super::Client`] each, or
+/// for one modern request.
 pub struct ClientSession {
     /// The number of the connection or of the HTTP session, never used twice by one daemon.
     pub number: u64,
@@ -31,7 +32,8 @@ pub struct ClientSession {
     looks: LookCounts,
     /// The log messages that a legacy client wants.
     log_level: Mutex<Option<Level>>,
-    /// The stream of messages that answer no request, if there is one apart from that of the answers.
+    /// The stream of messages that answer no request, if there is one apart from that of the
+    /// answers.
     stream: OnceLock<Arc<Outbox>>,
     /// The subscriptions of a legacy client, by the URIs that it knows. `None`: it is gone.
     subscriptions: Mutex<Option<BTreeMap<String, SubscriptionGuard>>>,
@@ -102,8 +104,8 @@ impl ClientSession {
         }
     }
 
-    /// The number by which server processes are kept for it alone; none for a request that has no session, whose
-    /// processes are its user's.
+    /// The number by which server processes are kept for it alone; none for a request that has no
+    /// session, whose processes are its user's.
     pub fn owner(&self) -> Option<u64> {
         self.stays.then_some(self.number)
     }
@@ -207,12 +209,14 @@ impl ClientSession {
             .map_or(Agreed::Fresh, |(version, _)| Agreed::Legacy(*version))
     }
 
-    /// Its handshake agreed on this version, and said what it can be asked, for good: there is one handshake.
+    /// Its handshake agreed on this version, and said what it can be asked, for good: there is one
+    /// handshake.
     pub fn agree(&self, version: Version, askable: Askable) {
         let _ = self.agreed.set((version, askable));
     }
 
-    /// The client by its own account: as a request declares it, else as the last one did that declared anything.
+    /// The client by its own account: as a request declares it, else as the last one did that
+    /// declared anything.
     pub fn client_info(&self, declared: Option<Arc<ClientInfo>>) -> Option<Arc<ClientInfo>> {
         let mut known = self.info.lock();
         if declared.is_some() {

@@ -1,7 +1,7 @@
 //! Calls that need a person's word: of the person behind the client, or of an operator.
 //!
-//! A reply of the client's program decides nothing: the call then waits for an operator, as a call does whose client
-//! cannot be asked.
+//! A reply of the client's program decides nothing: the call then waits for an operator, as a call
+//! does whose client cannot be asked.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -48,8 +48,8 @@ impl Chain {
         call.version.is_modern() && call.askable().can(ElicitationKind::Form)
     }
 
-    /// Requests confirmation of a call from the person behind a modern client, who gets to read its `arguments`. If the
-    /// retry says so, it goes to its target as confirmed.
+    /// Requests confirmation of a call from the person behind a modern client, who gets to read its
+    /// `arguments`. If the retry says so, it goes to its target as confirmed.
     pub(crate) fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
         let described = call.target.description();
         let params = input::confirmation(&described.server, &described.operation, rule, arguments);
@@ -227,8 +227,8 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
 }
 
 impl Chain {
-    /// Holds a call until a person has decided about it: the one behind the client, where that can be asked, or an
-    /// operator. Once it is allowed its target gets it as confirmed.
+    /// Holds a call until a person has decided about it: the one behind the client, where that can
+    /// be asked, or an operator. Once it is allowed its target gets it as confirmed.
     pub(crate) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
         if self.asks_by_answer(&call) {
             let arguments = shown_arguments(&call);
@@ -237,8 +237,9 @@ impl Chain {
         self.hold_for_operator(call, rule, None);
     }
 
-    /// Holds a call until an operator has decided about it, or the person behind a legacy client, which is asked
-    /// meanwhile. `program_reply` is what the program of a modern client has replied to a request to the person.
+    /// Holds a call until an operator has decided about it, or the person behind a legacy client,
+    /// which is asked meanwhile. `program_reply` is what the program of a modern client has replied
+    /// to a request to the person.
     fn hold_for_operator(
         self: &Arc<Chain>,
         call: Box<Call>,
@@ -287,7 +288,8 @@ impl Chain {
                 decision = waiting.decision() => (Some(decision), false),
                 is_allowed = person_decides => (None, is_allowed),
             };
-            // An operator who decided after the person is told that it was too late; one who did before counts.
+            // An operator who decided after the person is told that it was too late; one who did
+            // before counts.
             let decision = waiting.withdraw().or(decision);
             let program_reply = person
                 .as_ref()
@@ -319,7 +321,8 @@ fn shown_arguments(call: &Call) -> String {
     }
 }
 
-/// The person behind a legacy client, who is asked whether a call may be made while an operator may decide too.
+/// The person behind a legacy client, who is asked whether a call may be made while an operator may
+/// decide too.
 pub(crate) struct PersonElicitation {
     chain: Arc<Chain>,
     asking: ClientRequest,
@@ -334,7 +337,8 @@ pub(crate) struct PersonElicitation {
 }
 
 impl Chain {
-    /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no requests.
+    /// Requests confirmation of a call from the person behind a legacy client. `None`: it takes no
+    /// requests.
     pub(crate) fn ask_person(
         self: &Arc<Self>,
         call: &Call,

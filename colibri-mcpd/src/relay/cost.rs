@@ -1,5 +1,5 @@
-//! The cost of answers to their reader: checked as calls enter, counted as they leave. A person has a budget for each
-//! day (UTC), an agent's instance one for its life.
+//! The cost of answers to their reader: checked as calls enter, counted as they leave. A person has
+//! a budget for each day (UTC), an agent's instance one for its life.
 
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -13,14 +13,14 @@ use crate::results::MOST_COUNTED;
 use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_protocol::{Code, Failure, Method};
 
-/// Results up to so many bytes are relayed whole however little is left. It bounds what calls that are on their way
-/// when a budget ends can spend beyond it.
+/// Results up to so many bytes are relayed whole however little is left. It bounds what calls that
+/// are on their way when a budget ends can spend beyond it.
 const SMALL: u64 = 4_000;
-/// The part of a budget that lists may take: servers make them as long as they like, and have them read again whenever
-/// they report a change.
+/// The part of a budget that lists may take: servers make them as long as they like, and have them
+/// read again whenever they report a change.
 const OF_LISTS: u64 = 10;
-/// The most bytes, if the limit is not more, of what is no result and cannot be kept: four times what a question's
-/// `requestState` may have, for forms and prompts, and no way around the limit.
+/// The most bytes, if the limit is not more, of what is no result and cannot be kept: four times
+/// what a question's `requestState` may have, for forms and prompts, and no way around the limit.
 const UNKEPT: u64 = 1 << 20;
 
 /// The state of a client's budget.
@@ -73,7 +73,8 @@ impl BudgetStatus {
     }
 }
 
-/// By the clock, and not by when a call came in: one that lasts for days is no way back into a day that is over.
+/// By the clock, and not by when a call came in: one that lasts for days is no way back into a day
+/// that is over.
 fn today() -> CostDay {
     CostDay::of(SystemTime::now())
 }
@@ -189,8 +190,8 @@ pub struct AnswerLimit {
     pub of: &'static str,
     /// The most of what is no result and cannot be kept: an error, a question, the name of a task.
     pub unkept: u64,
-    /// The most of all that counts of a result, its images and the like included: what is left of the budget. `None`: any
-    /// number.
+    /// The most of all that counts of a result, its images and the like included: what is left of
+    /// the budget. `None`: any number.
     pub whole: Option<u64>,
 }
 
@@ -202,8 +203,8 @@ const OF_SCRIPTS: AnswerLimit = AnswerLimit {
     whole: None,
 };
 
-/// The limit by a server's entry, by the client's cost mode, and by what is left of the client's budget; `None`: there is
-/// none.
+/// The limit by a server's entry, by the client's cost mode, and by what is left of the client's
+/// budget; `None`: there is none.
 pub fn limit(call: &Call) -> Option<AnswerLimit> {
     let upstream = call.target.description().upstream();
     if upstream.is_some_and(Upstream::relays_whole) {
@@ -252,13 +253,14 @@ fn has_budget(call: &Call) -> bool {
     call.terms.mode.is_some() || call.client.door.is_some()
 }
 
-/// True if an answer of so many bytes can have images and the like that do not count as they are sent.
+/// True if an answer of so many bytes can have images and the like that do not count as they are
+/// sent.
 pub(crate) fn weighs_media(call: &Call, length: usize) -> bool {
     length > MOST_COUNTED && has_budget(call)
 }
 
-/// Locked while an answer is measured and counted that could go beyond its client's budget: of answers that come at the
-/// same time each finds what those before it have left.
+/// Locked while an answer is measured and counted that could go beyond its client's budget: of
+/// answers that come at the same time each finds what those before it have left.
 pub fn alone<'a>(call: &'a Call, outcome: &CallOutcome) -> Option<MutexGuard<'a, ()>> {
     let CallOutcome::Relayed(relayed) = outcome else {
         return None;
@@ -292,7 +294,8 @@ pub fn listed(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     answered(call, usize::try_from(counts).unwrap_or(usize::MAX))
 }
 
-/// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees the mode go up.
+/// Counts a call that was answered in so many bytes. Of calls that end at the same time one sees
+/// the mode go up.
 pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     // A script's model reads what the script returns.
     let bytes = if call.client.outer.is_some() {
@@ -320,7 +323,8 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     (from != to).then_some(CostModeRaise { from, to, spent })
 }
 
-/// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing are none.
+/// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing are
+/// none.
 fn is_counted(call: &Call) -> bool {
     call.method == Some(Method::ToolsCall) || !call.target.description().is_ours()
 }

@@ -1,9 +1,10 @@
-//! Counting finished calls: two atomic additions for a call that succeeds, three for one that fails.
+//! Counting finished calls: two atomic additions for a call that succeeds, three for one that
+//! fails.
 //!
-//! Each server has its own counters, found through the call's target and never looked up by name. What a server or a
-//! client can choose freely, such as the numbers of errors, is counted under names of ours, so that no peer can make
-//! the list of counters longer. Codes of integrations, for which the operator vouches, have their own names, up to a
-//! number.
+//! Each server has its own counters, found through the call's target and never looked up by name.
+//! What a server or a client can choose freely, such as the numbers of errors, is counted under
+//! names of ours, so that no peer can make the list of counters longer. Codes of integrations, for
+//! which the operator vouches, have their own names, up to a number.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use colibri_protocol::Code;
 use parking_lot::Mutex;
 
-/// Upper bounds of the latency buckets, nanoseconds: from what a warm call adds to the longest usual time limit.
+/// Upper bounds of the latency buckets, nanoseconds: from what a warm call adds to the longest
+/// usual time limit.
 const BOUNDS: [u64; 18] = [
     100_000,
     250_000,
@@ -34,7 +36,8 @@ const BOUNDS: [u64; 18] = [
     30_000_000_000,
     60_000_000_000,
 ];
-/// The counters beside [`Code::ALL`]: the first for tools' own failures, the last for every number of a server.
+/// The counters beside [`Code::ALL`]: the first for tools' own failures, the last for every number
+/// of a server.
 const MORE_CODES: [&str; 3] = ["TOOL_ERROR", "CANCELLED", "RPC_ERROR"];
 const CODES: usize = Code::ALL.len() + MORE_CODES.len();
 const TOOL_ERROR: usize = Code::ALL.len();
@@ -75,7 +78,8 @@ impl Default for CallMetrics {
 /// The counts at one time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CounterSnapshot {
-    /// Calls by latency: the bucket's upper bound in seconds, the last one infinite, and the calls in it alone.
+    /// Calls by latency: the bucket's upper bound in seconds, the last one infinite, and the calls
+    /// in it alone.
     pub buckets: Vec<(f64, u64)>,
     /// All latencies together, seconds.
     pub seconds: f64,
@@ -114,7 +118,8 @@ impl CallMetrics {
         }
     }
 
-    /// Counts a failure that an integration reported. False: it has no counter, and gets none any more.
+    /// Counts a failure that an integration reported. False: it has no counter, and gets none any
+    /// more.
     fn count_reported(&self, code: &str) -> bool {
         let mut reported = self.reported.lock();
         if let Some(count) = reported.get_mut(code) {

@@ -5,7 +5,8 @@ use crate::policy::Left;
 
 /// Takes what calls did not do.
 pub trait Defers: Send + Sync {
-    /// Makes a task of it for the person behind a client, unless there is such a task already. Waits for the disk.
+    /// Makes a task of it for the person behind a client, unless there is such a task already.
+    /// Waits for the disk.
     ///
     /// # Errors
     /// Why there is none.

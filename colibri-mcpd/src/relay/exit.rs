@@ -36,7 +36,8 @@ pub enum ClientMessage {
     Own(Vec<u8>),
     /// A result of our own that many get, and the head of this message.
     Page(Vec<u8>, Arc<SharedPage>),
-    /// A server's message, edited; the range is what the server answered (`result` or `error`) in it.
+    /// A server's message, edited; the range is what the server answered (`result` or `error`) in
+    /// it.
     Edited(Bytes, Edits, Range<usize>),
     /// Nothing.
     None,
@@ -277,8 +278,8 @@ pub(super) fn result_for(
     Ok(edited_result(relayed, span, edits))
 }
 
-/// A server's result, which stands at `span`, with the edits that it needs whoever gets it, and these, all of which are
-/// within it.
+/// A server's result, which stands at `span`, with the edits that it needs whoever gets it, and
+/// these, all of which are within it.
 pub(super) fn edited_result(
     relayed: &ServerAnswer,
     span: &Range<usize>,
@@ -302,8 +303,8 @@ fn part<'a>(frame: &'a Bytes, span: &Range<usize>) -> Result<Json<'a>, Failure> 
     })
 }
 
-/// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that were queued for it. A
-/// client that named its own record of the call learns ours, `own`.
+/// Sends the answer to the client, if it still waits for one. Returns the bytes of the answer that
+/// were queued for it. A client that named its own record of the call learns ours, `own`.
 pub fn deliver(
     call: &Call,
     answer: &ExitAnswer,

@@ -1,5 +1,6 @@
-//! The flow limits of calls: what a task, an agent's entry or a contract lets a session change, and where the values
-//! come from that it sends. Without labels and without such a list a call passes here in one look at two options.
+//! The flow limits of calls: what a task, an agent's entry or a contract lets a session change, and
+//! where the values come from that it sends. Without labels and without such a list a call passes
+//! here in one look at two options.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -118,8 +119,8 @@ fn flow_call(call: &Call) -> FlowCall<'_> {
 }
 
 impl Chain {
-    /// The reason for which a person has to allow a call first, in a sentence: a rule of its target's `verdict` or of
-    /// its agent's entry, and the limits of its session.
+    /// The reason for which a person has to allow a call first, in a sentence: a rule of its
+    /// target's `verdict` or of its agent's entry, and the limits of its session.
     pub(crate) fn hold_rule(&self, call: &Call, verdict: &RuleVerdict) -> Option<String> {
         let rule = call.confirm_rule(verdict);
         let is_limited = call.target.description().flow.is_some() || call.client.flow().is_some();
@@ -189,7 +190,8 @@ impl Chain {
         }
     }
 
-    /// Notes what a script's client gets to read of it: its result, or its error, and what it printed.
+    /// Notes what a script's client gets to read of it: its result, or its error, and what it
+    /// printed.
     pub(crate) fn note_script(&self, call: &Call, result: &str, printed: &str) {
         if let (Some(flow), Ok(result)) = (call.client.flow(), Json::parse(result.as_bytes())) {
             flow.note_script(result, printed);

@@ -11,9 +11,11 @@ use tokio::time::Instant;
 
 use crate::policy::{BoundMay, SessionFlow, ToolLabels};
 
-/// The time for which the limits of a connection that ended go on for the next one of its user and program.
+/// The time for which the limits of a connection that ended go on for the next one of its user and
+/// program.
 const GOES_ON: Duration = Duration::from_secs(15 * 60);
-/// The most sessions that ended whose values are remembered; of others only that they had read something is.
+/// The most sessions that ended whose values are remembered; of others only that they had read
+/// something is.
 const MAX_REMEMBERED: usize = 32;
 /// The most programs of one user that are told apart.
 const MAX_PROGRAMS: usize = 32;
@@ -131,8 +133,8 @@ impl FlowTable {
         self.is_labelled.load(Ordering::Relaxed)
     }
 
-    /// The limits of a new session: those of the one before, but for the lists of tasks that are not claimed any more.
-    /// Requests without a session share theirs.
+    /// The limits of a new session: those of the one before, but for the lists of tasks that are
+    /// not claimed any more. Requests without a session share theirs.
     fn begin(&self, new: &PreviousSession<'_>) -> Arc<SessionFlow> {
         let mut ended = self.ended.lock();
         let now = Instant::now();
@@ -157,8 +159,8 @@ impl FlowTable {
         flow
     }
 
-    /// A user's claim of before the daemon's start: whoever of theirs connects is bound by it, and what its session had
-    /// read is not known.
+    /// A user's claim of before the daemon's start: whoever of theirs connects is bound by it, and
+    /// what its session had read is not known.
     pub(crate) fn recall(&self, task: &Task) {
         let (Some(uid), None, Some(_)) = (
             task.claimed_by,
@@ -180,7 +182,8 @@ impl FlowTable {
     }
 }
 
-/// Nothing is forgotten for want of room: the values of the oldest become the mere fact that there were some.
+/// Nothing is forgotten for want of room: the values of the oldest become the mere fact that there
+/// were some.
 fn insert(
     ended: &mut HashMap<FlowOwner, EndedFlow>,
     (uid, name): FlowOwner,

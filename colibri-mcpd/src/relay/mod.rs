@@ -1,9 +1,10 @@
-//! The five stages every call passes: it enters (`client`), is validated (`validate`) and dispatched, leaves
-//! (`exit`), and is recorded twice on the way (`record`); `stages` has them follow one another.
+//! The five stages every call passes: it enters (`client`), is validated (`validate`) and
+//! dispatched, leaves (`exit`), and is recorded twice on the way (`record`); `stages` has them
+//! follow one another.
 //!
-//! There is no way around them: a session only makes `Call`s and hands them to [`Chain::accept`]; a target only
-//! ends them with [`Chain::finish`]. Both take what arrived together in one go, so that a busy connection pays for one
-//! record write per batch instead of one per call.
+//! There is no way around them: a session only makes `Call`s and hands them to [`Chain::accept`]; a
+//! target only ends them with [`Chain::finish`]. Both take what arrived together in one go, so that
+//! a busy connection pays for one record write per batch instead of one per call.
 
 mod agent_socket;
 mod call;

@@ -1,5 +1,5 @@
-//! The contract's check of how a call ended: results that are not as it requires are not relayed, and refused calls or
-//! those that failed for good may be left to the board.
+//! The contract's check of how a call ended: results that are not as it requires are not relayed,
+//! and refused calls or those that failed for good may be left to the board.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use colibri_api::PERSON;
 use colibri_protocol::{Code, DeferredTask, Method};
 use colibri_wire::{Edits, Json};
 
-/// The end of a call: a result that is not as its contract requires, or one within a question, is replaced whole.
+/// The end of a call: a result that is not as its contract requires, or one within a question, is
+/// replaced whole.
 pub(super) fn checked(call: &Call, outcome: CallOutcome) -> CallOutcome {
     let CallOutcome::Relayed(ServerAnswer {
         frame,
@@ -59,7 +60,8 @@ pub(super) fn left(call: &Call, outcome: &CallOutcome) -> Option<(String, Left)>
     Some((code.into_owned(), left))
 }
 
-/// A failure of a tool whose calls may be left to the board, which this one was not: it names no task.
+/// A failure of a tool whose calls may be left to the board, which this one was not: it names no
+/// task.
 pub(super) fn taskless(call: &Call, outcome: CallOutcome) -> CallOutcome {
     let CallOutcome::Relayed(mut relayed) = outcome else {
         return outcome;
@@ -109,7 +111,8 @@ fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
 }
 
 impl Chain {
-    /// Leaves a call to the board, away from the threads that serve clients, and ends it when that is done.
+    /// Leaves a call to the board, away from the threads that serve clients, and ends it when that
+    /// is done.
     pub(super) fn defer(
         self: &Arc<Chain>,
         mut call: Box<Call>,

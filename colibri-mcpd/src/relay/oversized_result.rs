@@ -17,8 +17,8 @@ use colibri_wire::json::string;
 
 /// The most bytes of a result that are told with its size.
 const HEAD: usize = 2048;
-/// The least and the most bytes of the text of a result that is kept, as its answer begins with it; between them, half of
-/// its limit.
+/// The least and the most bytes of the text of a result that is kept, as its answer begins with it;
+/// between them, half of its limit.
 const BEGINNING: (u64, u64) = (2048, 16 << 10);
 /// The most bytes of a server's `_meta` that such an answer repeats.
 const META: usize = 2048;
@@ -107,8 +107,9 @@ impl OversizedResult {
         }
     }
 
-    /// The answer in place of the result, which its client would have had as `whole`: of a tool call its beginning, of
-    /// anything else an error, since the reader of a part of a resource takes it for all of it.
+    /// The answer in place of the result, which its client would have had as `whole`: of a tool
+    /// call its beginning, of anything else an error, since the reader of a part of a resource
+    /// takes it for all of it.
     fn told(
         &self,
         call: &Call,
@@ -145,8 +146,8 @@ impl OversizedResult {
         })
     }
 
-    /// The beginning of a tool's result as a result of its own; `None`: it would have to have structured content, by the
-    /// tool's schema, for which not enough is left of the budget.
+    /// The beginning of a tool's result as a result of its own; `None`: it would have to have
+    /// structured content, by the tool's schema, for which not enough is left of the budget.
     fn part(
         &self,
         call: &Call,
@@ -359,7 +360,8 @@ fn told(
 }
 
 impl Chain {
-    /// Keeps the result of a call, away from the threads that serve clients, and ends the call when that is done.
+    /// Keeps the result of a call, away from the threads that serve clients, and ends the call when
+    /// that is done.
     pub(super) fn keep(self: &Arc<Chain>, mut call: Box<Call>, over: Box<OversizedResult>) {
         // Whatever becomes of it, it did what it did.
         if let Some(facts) = record::facts(&call, &over.relayed)
@@ -398,9 +400,10 @@ impl Chain {
         }
     }
 
-    /// A tool's result of ours that is made of what others wrote, and kept like servers' results where the client's cost
-    /// mode does not let it pass: an error says so, since a part would not fit the tool's schema, and says what was `done`
-    /// that must not be done twice. Waits for the disk.
+    /// A tool's result of ours that is made of what others wrote, and kept like servers' results
+    /// where the client's cost mode does not let it pass: an error says so, since a part would not
+    /// fit the tool's schema, and says what was `done` that must not be done twice. Waits for the
+    /// disk.
     pub(crate) fn own_result(&self, call: &Call, result: Vec<u8>, done: &str) -> CallOutcome {
         let Some(limit) = cost::limit(call).filter(|limit| result.len() as u64 > limit.result)
         else {
@@ -426,7 +429,8 @@ impl Chain {
         match self.results.keep(&owner, result) {
             Err(why) => told(Err(&why)),
             Ok(kept) => {
-                // What nobody is told of is nobody's: who has cancelled, or an agent whose results were just forgotten.
+                // What nobody is told of is nobody's: who has cancelled, or an agent whose results
+                // were just forgotten.
                 let is_told = match call.client.is_cancelled(&call.id) {
                     true => Err(told(Err(&NotStored::Cancelled))),
                     false => record::kept(&self.recorder, call, &kept).map_err(CallOutcome::Failed),

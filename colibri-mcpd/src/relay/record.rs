@@ -1,4 +1,5 @@
-//! The fifth stage: what entered and what leaves is recorded; what cannot be recorded does not happen.
+//! The fifth stage: what entered and what leaves is recorded; what cannot be recorded does not
+//! happen.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -27,7 +28,8 @@ fn unavailable(error: &TrailError) -> Failure {
     Failure::new(Code::TrailUnavailable, error.to_string())
 }
 
-/// Records that calls entered, before the first byte of any of them goes to a server. Each call learns its number.
+/// Records that calls entered, before the first byte of any of them goes to a server. Each call
+/// learns its number.
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: none of them may go on.
@@ -158,8 +160,8 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
     })
 }
 
-/// Records how calls ended, before their answers leave. A call that was let pass without its `enter` record has no
-/// other either.
+/// Records how calls ended, before their answers leave. A call that was let pass without its
+/// `enter` record has no other either.
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: none of them may be sent.
@@ -255,7 +257,8 @@ fn facts_of<'a>(call: &'a Call, answer: &ExitAnswer) -> Option<ResultFacts<'a>> 
     }
 }
 
-/// Records what the contract of its server has recorded of a result that its client does not get whole.
+/// Records what the contract of its server has recorded of a result that its client does not get
+/// whole.
 ///
 /// # Errors
 /// [`Code::TrailUnavailable`]: its client may not be told of it.
@@ -273,7 +276,8 @@ pub(super) fn held_back(
     appended.map(drop).map_err(|error| unavailable(&error))
 }
 
-/// The recorded facts beside a call's end: those of its contract, of a refused call too, and the task that it became.
+/// The recorded facts beside a call's end: those of its contract, of a refused call too, and the
+/// task that it became.
 fn more_facts<'a>(call: &'a Call, answer: &ExitAnswer) -> Vec<ResultFacts<'a>> {
     let Some(answers) = call.target.description().answers() else {
         return Vec::new();
@@ -372,7 +376,8 @@ fn reference(record: &MetaRecord) -> RecordReference<'_> {
     }
 }
 
-/// The least size of a record in bytes, roughly: names and traces, which are bounded, make it longer.
+/// The least size of a record in bytes, roughly: names and traces, which are bounded, make it
+/// longer.
 const RECORD: usize = 512;
 
 /// Takes the bytes of a call's record from its user's share.
@@ -391,7 +396,8 @@ pub fn retried(recorder: &Recorder, call: &Call, failed: &AttemptFailure) {
             ..attempt(call, SystemTime::now(), Some(failed))
         });
         if let Err(error) = trail.append([record]) {
-            // The next attempt sends nothing that has no `enter` record, and its end is recorded or held back.
+            // The next attempt sends nothing that has no `enter` record, and its end is recorded or
+            // held back.
             tracing::error!("a retry was not recorded: {error}");
         }
     }

@@ -1,14 +1,16 @@
-//! The author of a client's reply to a request of the daemon for confirmation: a person, or the client's program.
+//! The author of a client's reply to a request of the daemon for confirmation: a person, or the
+//! client's program.
 //!
-//! MCP has no word for it: a program without a person declares elicitation and replies `cancel`, `decline` or even
-//! `accept` by itself. Only a person's reply decides about a call.
+//! MCP has no word for it: a program without a person declares elicitation and replies `cancel`,
+//! `decline` or even `accept` by itself. Only a person's reply decides about a call.
 
 use std::time::Duration;
 
 use super::call::Call;
 use colibri_wire::Json;
 
-/// A reply that comes so soon is the program's: no person reads a request and replies to it in this time.
+/// A reply that comes so soon is the program's: no person reads a request and replies to it in this
+/// time.
 const PROGRAM_REPLY: Duration = Duration::from_millis(150);
 
 /// The author of a reply.
@@ -30,11 +32,12 @@ struct HeadlessMode {
     value: &'static str,
 }
 
-/// The modes without a person that show in a call. Programs that send the same in all of their modes are not here:
-/// Claude Code does (2.1.197: `claude -p` as in its terminal). Their replies are told by time alone.
+/// The modes without a person that show in a call. Programs that send the same in all of their
+/// modes are not here: Claude Code does (2.1.197: `claude -p` as in its terminal). Their replies
+/// are told by time alone.
 const HEADLESS_MODES: [HeadlessMode; 1] = [
-    // `codex exec` 0.169.0 replies `decline` within 1 ms, and `accept` with the sandbox `danger-full-access`. In its
-    // terminal, where the person is asked, the value is "user".
+    // `codex exec` 0.169.0 replies `decline` within 1 ms, and `accept` with the sandbox
+    // `danger-full-access`. In its terminal, where the person is asked, the value is "user".
     HeadlessMode {
         client: "codex-mcp-client",
         mark: ["x-codex-turn-metadata", "turn_trigger"],
@@ -43,8 +46,8 @@ const HEADLESS_MODES: [HeadlessMode; 1] = [
 ];
 
 impl ReplyAuthor {
-    /// The author of a reply to a request about a call. `took`: the time from the request's writing to the reply's
-    /// reading.
+    /// The author of a reply to a request about a call. `took`: the time from the request's writing
+    /// to the reply's reading.
     pub(super) fn new(is_headless: bool, took: Duration) -> ReplyAuthor {
         if is_headless || took <= PROGRAM_REPLY {
             ReplyAuthor::Program

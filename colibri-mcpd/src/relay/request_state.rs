@@ -1,9 +1,10 @@
-//! `requestState` towards clients, which is always ours: what a retry is about, sealed so that nobody else can say it.
+//! `requestState` towards clients, which is always ours: what a retry is about, sealed so that
+//! nobody else can say it.
 //!
-//! A retry is taken only from the user whose call it continues, for the same server, method, name and arguments, and in
-//! time (2026-07-28, basic/patterns/mrtr, "Server Requirements"). What a server wants to be told again stands inside,
-//! and goes to that server alone. Where the daemon itself waits for the retry, what stands inside is a ticket, which is
-//! good for one retry.
+//! A retry is taken only from the user whose call it continues, for the same server, method, name
+//! and arguments, and in time (2026-07-28, basic/patterns/mrtr, "Server Requirements"). What a
+//! server wants to be told again stands inside, and goes to that server alone. Where the daemon
+//! itself waits for the retry, what stands inside is a ticket, which is good for one retry.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -89,7 +90,8 @@ pub struct ResumedCall {
     pub inner: Vec<u8>,
     /// `inputResponses` as JSON, where they do not stand in the request itself.
     pub responses: Option<Box<str>>,
-    /// The number of requests that the server made of a client that does not make its retries itself.
+    /// The number of requests that the server made of a client that does not make its retries
+    /// itself.
     pub rounds: u32,
 }
 
@@ -201,8 +203,8 @@ impl RequestStates {
         Ok(states)
     }
 
-    /// Reads the key. One that is cut off, as a power failure may leave it, is none: with another the retries that clients
-    /// still owe are refused, and nothing else depends on it.
+    /// Reads the key. One that is cut off, as a power failure may leave it, is none: with another
+    /// the retries that clients still owe are refused, and nothing else depends on it.
     fn read(path: &Path) -> Result<Option<RequestStates>, KeyError> {
         let Some(file) = file::read(path, KEY, false)? else {
             return Ok(None);
@@ -342,9 +344,9 @@ fn seconds(time: SystemTime) -> u64 {
         .as_secs()
 }
 
-/// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise. Keys in any order are
-/// the same, since some clients write them in another each time. What an agent calls in its
-/// session is not what the person calls for whom it runs.
+/// SHA-256 of what is called: the method, and its `params` but for what a retry says otherwise.
+/// Keys in any order are the same, since some clients write them in another each time. What an
+/// agent calls in its session is not what the person calls for whom it runs.
 pub fn digest(method: &str, params: Option<Json<'_>>, agent: Option<&str>) -> [u8; 32] {
     let same = |key: &Json<'_>| {
         !["_meta", "requestState", "inputResponses"]

@@ -20,8 +20,8 @@ use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
 
 impl Chain {
-    /// Takes calls in that arrived together: each is checked and recorded, then sent to its target or answered with
-    /// what stands against it.
+    /// Takes calls in that arrived together: each is checked and recorded, then sent to its target
+    /// or answered with what stands against it.
     pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
         if !calls.is_empty() {
             together(|| self.take_in(calls));
@@ -29,7 +29,8 @@ impl Chain {
     }
 
     fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
-        // What arrives together is one client's, as a rule: what policy lets it do is looked up once.
+        // What arrives together is one client's, as a rule: what policy lets it do is looked up
+        // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
         for call in calls.iter_mut() {
             let rights = match &known {
@@ -66,8 +67,8 @@ impl Chain {
         self.finish(refused);
     }
 
-    /// The third stage: the call goes to who answers it, which sees whether it was cancelled meanwhile; a retry that
-    /// something waits for, there.
+    /// The third stage: the call goes to who answers it, which sees whether it was cancelled
+    /// meanwhile; a retry that something waits for, there.
     fn dispatch(self: &Arc<Chain>, call: Box<Call>) {
         if let Some(ticket) = call.resumes.as_ref().and_then(|resumed| resumed.ticket()) {
             return match self.tickets.take(&ticket) {
@@ -101,8 +102,9 @@ impl Chain {
         self.states.seal(kind, &bound, call.number, inner, until)
     }
 
-    /// Sends a call that has entered to another target than it was entered for: what it named is known only now. It
-    /// enters again, under the name of the one that gets it, in a record that says which one it continues.
+    /// Sends a call that has entered to another target than it was entered for: what it named is
+    /// known only now. It enters again, under the name of the one that gets it, in a record that
+    /// says which one it continues.
     pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<dyn CallTarget>) {
         call.target = target;
         self.accept(&mut vec![call]);
@@ -129,8 +131,8 @@ impl Chain {
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
-    /// A result over its limit is kept first, and what a contract leaves to the board is left there: such a call ends when
-    /// that is done.
+    /// A result over its limit is kept first, and what a contract leaves to the board is left
+    /// there: such a call ends when that is done.
     pub fn finish(self: &Arc<Chain>, mut calls: Vec<(Box<Call>, CallOutcome)>) {
         let shaped = |(call, outcome): (Box<Call>, CallOutcome)| {
             let outcome = match outcome {
@@ -197,7 +199,8 @@ impl Chain {
         Ok(self.shape(call, oversized_result::within_limit(call, outcome)?))
     }
 
-    /// Shapes an answer and counts it at once, so that what is shaped next, be it together with it, sees what is left.
+    /// Shapes an answer and counts it at once, so that what is shaped next, be it together with it,
+    /// sees what is left.
     fn shape(&self, call: &Call, outcome: CallOutcome) -> exit::ExitAnswer {
         let answer = exit::shape(call, outcome);
         let length = answer.message.length();

@@ -57,7 +57,8 @@ impl SuspendedCall {
         call
     }
 
-    /// Does this unless the call was cancelled or taken: it cannot be meanwhile. Whether it was done.
+    /// Does this unless the call was cancelled or taken: it cannot be meanwhile. Whether it was
+    /// done.
     pub(crate) fn while_held(&self, act: impl FnOnce()) -> bool {
         let call = self.call.lock();
         let waits = call.is_some();

@@ -21,10 +21,11 @@ pub struct TargetDescription {
     pub feature: Feature,
     /// The server's own name or URI of it, or the method.
     pub operation: Arc<str>,
-    /// True if the operation is a name that the daemon or its server gave, and no client's own word.
+    /// True if the operation is a name that the daemon or its server gave, and no client's own
+    /// word.
     pub is_named: bool,
-    /// True if it is a look at the daemon's own state, and no call: it costs nothing, and only the first and the last of a
-    /// connection are recorded.
+    /// True if it is a look at the daemon's own state, and no call: it costs nothing, and only the
+    /// first and the last of a connection are recorded.
     pub is_look: bool,
     /// The gate in front of it.
     pub gate: Gate,
@@ -32,12 +33,13 @@ pub struct TargetDescription {
     pub upstream: Option<Arc<dyn Upstream>>,
     /// The name or URI by which the server knows the item, where the client may have used another.
     pub own_name: Option<Arc<str>>,
-    /// True if its results must have structured content: it is a tool with an `outputSchema`, by which clients check
-    /// them (2025-06-18 and later, server/tools, "Output Schema").
+    /// True if its results must have structured content: it is a tool with an `outputSchema`, by
+    /// which clients check them (2025-06-18 and later, server/tools, "Output Schema").
     pub has_output_schema: bool,
     /// The use of it without a budget.
     pub free: FreeUse,
-    /// True if the operator marked it as one that may be called again although an earlier call may have had an effect.
+    /// True if the operator marked it as one that may be called again although an earlier call may
+    /// have had an effect.
     pub is_idempotent: bool,
     /// The contract on its answers, and on calls that it refuses.
     pub answers: Option<Arc<AnswerContract>>,
@@ -54,10 +56,11 @@ pub struct TargetDescription {
 pub struct FreeUse {
     /// True if an agent can call it where its budget is spent.
     pub by_agents: bool,
-    /// True if a person can call it where their budget is spent: it brings nothing of servers' results.
+    /// True if a person can call it where their budget is spent: it brings nothing of servers'
+    /// results.
     pub by_people: bool,
-    /// True if it is answered where nothing can be recorded: it only reads the daemon's own state, where the reason is
-    /// found.
+    /// True if it is answered where nothing can be recorded: it only reads the daemon's own state,
+    /// where the reason is found.
     pub unrecorded: bool,
 }
 
@@ -127,8 +130,8 @@ pub trait Upstream: Send + Sync {
     /// The id that clients see before its URIs, if they do.
     fn prefix(&self) -> Option<&str>;
 
-    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets redacted. `None`
-    /// where only their digest is wanted.
+    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets
+    /// redacted. `None` where only their digest is wanted.
     fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>>;
 
     /// Text without the values of secrets.

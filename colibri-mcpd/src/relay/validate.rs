@@ -1,4 +1,5 @@
-//! The second stage: is this caller allowed this call, and does the call say what its target can take.
+//! The second stage: is this caller allowed this call, and does the call say what its target can
+//! take.
 
 use super::call::Call;
 use super::cost;

@@ -6,9 +6,10 @@ use colibri_wire::Json;
 use colibri_wire::json::JsonKind;
 use memchr::memmem;
 
-/// The most bytes for which the data of one block counts against a budget. The cost of an image does not grow with its
-/// bytes: providers scale it down until it has some 1,600 tokens at most (Anthropic, "Vision": width × height / 750 of at
-/// most 1,568 pixels a side; OpenAI, "Images and vision": at most 1,536 patches), of four bytes each.
+/// The most bytes for which the data of one block counts against a budget. The cost of an image
+/// does not grow with its bytes: providers scale it down until it has some 1,600 tokens at most
+/// (Anthropic, "Vision": width × height / 750 of at most 1,568 pixels a side; OpenAI, "Images and
+/// vision": at most 1,536 patches), of four bytes each.
 pub(crate) const MOST_COUNTED: usize = 8 << 10;
 /// The most bytes of such a block beside its data.
 const AROUND: usize = 1024;
@@ -96,7 +97,8 @@ pub struct Media<'a> {
     pub place: usize,
     /// The block as it is written.
     pub text: &'a str,
-    /// The bytes for which it counts against a budget; `None` where it says much beside its data, which is text.
+    /// The bytes for which it counts against a budget; `None` where it says much beside its data,
+    /// which is text.
     pub counted: Option<u64>,
 }
 
@@ -124,8 +126,8 @@ pub(crate) fn media_spans(result: &Json<'_>) -> Vec<Range<usize>> {
     spans
 }
 
-/// The block at a place in a result, as a tool's content can have it, and the bytes for which it counts against a budget.
-/// A part of a resource becomes an embedded resource.
+/// The block at a place in a result, as a tool's content can have it, and the bytes for which it
+/// counts against a budget. A part of a resource becomes an embedded resource.
 pub(super) fn at(result: &Json<'_>, place: usize) -> Option<(String, u64)> {
     let block = blocks(result).nth(place)?;
     let is_part = block.get("type").is_none() && block.get("uri").is_some();

@@ -1,8 +1,10 @@
-//! The files of kept results: `results/` in the state directory, 0700, and in it a file each, 0600, under its handle.
+//! The files of kept results: `results/` in the state directory, 0700, and in it a file each, 0600,
+//! under its handle.
 //!
-//! A file begins with a line that says whose it is, since when, how long and what its SHA-256 is; the result follows. It
-//! is written under another name and renamed when it is whole. Nothing waits for the disk to have it: after a restart the
-//! digest says whether it still is what was written, before the first byte of it is read.
+//! A file begins with a line that says whose it is, since when, how long and what its SHA-256 is;
+//! the result follows. It is written under another name and renamed when it is whole. Nothing waits
+//! for the disk to have it: after a restart the digest says whether it still is what was written,
+//! before the first byte of it is read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -237,7 +239,8 @@ impl ResultFiles {
         Ok(sha256)
     }
 
-    /// Opens a result of this length. One that is not known to be as it was written is compared with its digest first.
+    /// Opens a result of this length. One that is not known to be as it was written is compared
+    /// with its digest first.
     pub(super) fn read(
         &self,
         handle: &Handle,

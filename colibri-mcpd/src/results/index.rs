@@ -63,8 +63,8 @@ impl Index {
         }
     }
 
-    /// Takes bytes for a result that is to be written. What goes for it is not found any more; its files are the
-    /// caller's to remove, whatever comes of this.
+    /// Takes bytes for a result that is to be written. What goes for it is not found any more; its
+    /// files are the caller's to remove, whatever comes of this.
     ///
     /// # Errors
     /// There cannot be room for it.
@@ -153,9 +153,9 @@ impl Index {
         }
     }
 
-    /// Gives up the oldest of the user who has most, with what is being written of them; who asks for space, if it is
-    /// for a result, has that space already. `None`: the user has nothing to give up, and nobody loses anything to a
-    /// user who has more.
+    /// Gives up the oldest of the user who has most, with what is being written of them; who asks
+    /// for space, if it is for a result, has that space already. `None`: the user has nothing to
+    /// give up, and nobody loses anything to a user who has more.
     fn give_up_of_all(&mut self, asks: Option<(u32, u64)>) -> Option<Handle> {
         let more = |uid| {
             asks.filter(|(asks, _)| *asks == uid)
@@ -188,8 +188,9 @@ impl Index {
         self.owners.values().map(|owned| owned.bytes).sum()
     }
 
-    /// Gives so many bytes up, always the oldest of the user who has most: for the trail, or for a result of `asks`,
-    /// whose space is reserved. False if there are not so many: for a result nothing is given up then.
+    /// Gives so many bytes up, always the oldest of the user who has most: for the trail, or for a
+    /// result of `asks`, whose space is reserved. False if there are not so many: for a result
+    /// nothing is given up then.
     pub(super) fn give_way(
         &mut self,
         bytes: u64,

@@ -1,9 +1,10 @@
 //! Results over a limit, kept on the disk for who called, and read in pieces.
 //!
-//! [`Results::keep`] writes one and gives its handle; [`Results::read`] reads on under it, for the same [`ResultOwner`]
-//! alone. Who owns a result is a part of the key by which it is found: for anybody else there is nothing to be found, as
-//! for a handle that was never given. Both wait for the disk, so they are for threads that may; [`Results::turn`] sees
-//! to it that no user has more than one of those.
+//! [`Results::keep`] writes one and gives its handle; [`Results::read`] reads on under it, for the
+//! same [`ResultOwner`] alone. Who owns a result is a part of the key by which it is found: for
+//! anybody else there is nothing to be found, as for a handle that was never given. Both wait for
+//! the disk, so they are for threads that may; [`Results::turn`] sees to it that no user has more
+//! than one of those.
 
 mod blocks;
 mod files;

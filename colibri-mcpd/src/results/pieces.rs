@@ -1,6 +1,6 @@
-//! Pieces of a result: bytes of its JSON, the value at a JSON pointer, lines of its text, the lines that a pattern
-//! matches. Each piece ends at a character or a line, says where the next begins, and is never empty while there is
-//! one.
+//! Pieces of a result: bytes of its JSON, the value at a JSON pointer, lines of its text, the lines
+//! that a pattern matches. Each piece ends at a character or a line, says where the next begins,
+//! and is never empty while there is one.
 
 use std::borrow::Cow;
 use std::io;
@@ -22,10 +22,11 @@ use super::text::{MAX_LINE, fitting, floor, lines, text_of, written};
 const MAX_PATTERN: usize = 1000;
 /// The most bytes of a compiled pattern, and of what is kept while it is matched.
 const PATTERN_SIZE: usize = 256 << 10;
-/// The most bytes of the values that a pointer leads through, all together: each is walked as far as the next.
+/// The most bytes of the values that a pointer leads through, all together: each is walked as far
+/// as the next.
 const MAX_WALKED: usize = 256 << 20;
-/// The time for which a pattern is searched before the piece ends. It runs in linear time, but that can be some
-/// seconds.
+/// The time for which a pattern is searched before the piece ends. It runs in linear time, but that
+/// can be some seconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The requested scopes.
@@ -123,7 +124,8 @@ impl PieceSelector {
     }
 }
 
-/// The first lines of a result's text that cost no more than this in an answer; `next` counts lines.
+/// The first lines of a result's text that cost no more than this in an answer; `next` counts
+/// lines.
 pub fn beginning(result: &str, room: u64) -> ResultPiece {
     let request = PieceRequest {
         offset: 0,
@@ -311,8 +313,8 @@ impl PieceRequest {
                         next: Some(number),
                     });
                 }
-                // A match may go on in the next part of a long line. Where one part is searched after the other, all of
-                // them cost no more than twice the text.
+                // A match may go on in the next part of a long line. Where one part is searched
+                // after the other, all of them cost no more than twice the text.
                 let end = floor(text, line.whole_ends.min(line.span.end + MAX_LINE));
                 let found = regex.find(Input::new(text).range(line.span.start..end));
                 let is_last = line.span.end == line.whole_ends;

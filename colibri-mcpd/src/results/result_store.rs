@@ -19,7 +19,8 @@ use super::pieces::{PieceRequest, ResultPiece};
 use super::stored_result::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
 use crate::policy::{UserSlot, UserSlots};
 
-/// The number of users who have results written or read at once. Each may hold a few times the bytes of a result.
+/// The number of users who have results written or read at once. Each may hold a few times the
+/// bytes of a result.
 const AT_ONCE: usize = 4;
 /// The interval at which expired results are removed.
 const SWEPT_EVERY: Duration = Duration::from_secs(60);
@@ -51,8 +52,9 @@ impl Default for Results {
 }
 
 impl Results {
-    /// Those below `state_dir`. What people had there is theirs again, as far as it is whole and the trail does not need
-    /// its space; the rest is removed: what was not written to its end, and what belonged to agents, who are gone.
+    /// Those below `state_dir`. What people had there is theirs again, as far as it is whole and
+    /// the trail does not need its space; the rest is removed: what was not written to its end, and
+    /// what belonged to agents, who are gone.
     ///
     /// # Errors
     /// The directory cannot be made or read, or is not ours alone.
@@ -79,7 +81,8 @@ impl Results {
         self.turns.of(owner.uid, owner.session).await
     }
 
-    /// Keeps a result, for which older ones may have to go. It is there whole once this has returned.
+    /// Keeps a result, for which older ones may have to go. It is there whole once this has
+    /// returned.
     ///
     /// # Errors
     /// Why it is not kept. Nothing of it is left then.
@@ -132,8 +135,8 @@ impl Results {
         }
     }
 
-    /// Gives results up until what is reserved for the trail is free beside all that is being written, a result of this
-    /// user included. False if that cannot be.
+    /// Gives results up until what is reserved for the trail is free beside all that is being
+    /// written, a result of this user included. False if that cannot be.
     fn make_room(&self, uid: u32) -> bool {
         let (mut index, mut gone) = (self.index.lock(), Vec::new());
         let missing = self.files.missing(index.being_written());

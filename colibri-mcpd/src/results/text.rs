@@ -9,12 +9,13 @@ use super::blocks::{blocks, is_media};
 
 /// The most bytes of a line; a longer one counts as several.
 pub(super) const MAX_LINE: usize = 1000;
-/// The most bytes of a line as it is [`written`], likewise: the smallest answer that there may be has room for it.
+/// The most bytes of a line as it is [`written`], likewise: the smallest answer that there may be
+/// has room for it.
 const MAX_WRITTEN: u64 = 3_500;
 
-/// The texts of a result, one after the other, each on lines of its own: of the content of a tool call, of a resource, of
-/// the messages of a prompt, the values of a completion. The JSON itself where it has none of these and no image or the
-/// like, or is none.
+/// The texts of a result, one after the other, each on lines of its own: of the content of a tool
+/// call, of a resource, of the messages of a prompt, the values of a completion. The JSON itself
+/// where it has none of these and no image or the like, or is none.
 pub(super) fn text_of(json: &str) -> Cow<'_, str> {
     let (mut texts, mut has_media) = (String::new(), false);
     if let Ok(result) = Json::parse(json.as_bytes()) {
@@ -109,7 +110,8 @@ fn byte_written(byte: u8) -> u64 {
     }
 }
 
-/// The end of the longest beginning of a text that costs no more than this, or of its first character.
+/// The end of the longest beginning of a text that costs no more than this, or of its first
+/// character.
 pub(super) fn fitting(text: &str, room: u64) -> usize {
     let mut cost = 0;
     let beyond = text.bytes().position(|byte| {

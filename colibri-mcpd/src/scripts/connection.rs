@@ -5,7 +5,8 @@ use tokio::io::DuplexStream;
 
 use crate::relay::Call;
 
-/// The connection within the daemon on which the calls of one script are made. Dropping it cancels those in flight.
+/// The connection within the daemon on which the calls of one script are made. Dropping it cancels
+/// those in flight.
 pub trait ScriptConnection: Send + Sync {
     /// Sends a request.
     fn send(&self, request: Bytes);

@@ -1,8 +1,9 @@
-//! Scripts: a call of `colibri_run_script` becomes many, each of which passes all that any call passes.
+//! Scripts: a call of `colibri_run_script` becomes many, each of which passes all that any call
+//! passes.
 //!
-//! The script runs in a process of its own, `colibri-script`, which gives up all its rights before it reads the script
-//! (`process.rs`). The daemon treats what that process writes as an attacker's (`session.rs`). A client within the daemon
-//! makes the calls, behind [`ScriptConnector`].
+//! The script runs in a process of its own, `colibri-script`, which gives up all its rights before
+//! it reads the script (`process.rs`). The daemon treats what that process writes as an attacker's
+//! (`session.rs`). A client within the daemon makes the calls, behind [`ScriptConnector`].
 
 mod connection;
 mod outcome;

@@ -18,7 +18,8 @@ const BLOCKS: [(&str, &str); 5] = [
     ("text", "text"),
 ];
 
-/// The outcome of a script that returned something. A result over the client's limit is stored: this waits for the disk.
+/// The outcome of a script that returned something. A result over the client's limit is stored:
+/// this waits for the disk.
 pub(super) fn returned(
     chain: &Arc<Chain>,
     call: &Call,

@@ -66,8 +66,8 @@ impl ScriptProcess {
         self.outgoing.extend_from_slice(b"\n");
     }
 
-    /// Reads what it writes and writes what is queued, whichever is possible. `false`: its output has ended. Nothing is
-    /// lost if the future is dropped.
+    /// Reads what it writes and writes what is queued, whichever is possible. `false`: its output
+    /// has ended. Nothing is lost if the future is dropped.
     pub(super) async fn exchange(&mut self) -> bool {
         tokio::select! {
             more = self.messages.fill() => more.unwrap_or(false),

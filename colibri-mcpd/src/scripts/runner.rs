@@ -118,7 +118,8 @@ fn unavailable() -> Failure {
     Failure::new(Code::DaemonStopping, "the daemon starts no scripts now")
 }
 
-/// The path of `colibri-script` for a daemon with this path: beside it, or in the `libexec` beside its directory.
+/// The path of `colibri-script` for a daemon with this path: beside it, or in the `libexec` beside
+/// its directory.
 pub(crate) fn program_beside(daemon: &Path) -> PathBuf {
     let directory = daemon.parent().unwrap_or(Path::new("/"));
     let beside = directory.join(PROGRAM);

@@ -1,4 +1,5 @@
-//! One script from its start to its end: what its process writes is checked, and its calls are made.
+//! One script from its start to its end: what its process writes is checked, and its calls are
+//! made.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -384,7 +385,8 @@ fn check_call(
     Err(breach(why))
 }
 
-/// The failure of a process that does not keep to the protocol: something else than our program writes there.
+/// The failure of a process that does not keep to the protocol: something else than our program
+/// writes there.
 fn breach(why: &str) -> Failure {
     let message = format!(
         "the script's process wrote what it must not: {}",

@@ -8,15 +8,16 @@ use crate::store::FIELDS;
 use colibri_api::first_sentence;
 use colibri_wire::Json;
 
-/// The most bytes of a text of a definition that are searched: one that names everything is not to be found by all.
+/// The most bytes of a text of a definition that are searched: one that names everything is not to
+/// be found by all.
 const MAX_TEXT: usize = 4 << 10;
 /// The most parameters whose names are searched.
 const MAX_PARAMETERS: usize = 100;
 /// The depth to which objects in objects are searched for parameters.
 const MAX_DEPTH: usize = 4;
 
-/// The words of a tool in the order of the index's fields: server, name, title, description, parameters, summary. What
-/// has no summary has its description's first sentence for one.
+/// The words of a tool in the order of the index's fields: server, name, title, description,
+/// parameters, summary. What has no summary has its description's first sentence for one.
 pub(super) fn fields(item: &Item, summary: Option<&str>) -> [String; FIELDS] {
     let definition = Json::part(&item.raw, 0..item.raw.len());
     let text = |key: &str| definition.and_then(|definition| definition.get(key)?.as_str());
@@ -52,7 +53,8 @@ fn add_parameters(schema: Json<'_>, depth: usize, found: &mut Vec<String>) {
     }
 }
 
-/// The words of a text's beginning, as the index takes them: each once, since saying it often makes no tool better.
+/// The words of a text's beginning, as the index takes them: each once, since saying it often makes
+/// no tool better.
 fn split(text: &str) -> String {
     let mut end = text.len().min(MAX_TEXT);
     while !text.is_char_boundary(end) {

@@ -1,7 +1,8 @@
 //! Tools found by what is to be done: which of all that servers offer fits a few words best.
 //!
-//! The index is brought up to the table of tools by whoever searches it next: nobody pays for it who does not search,
-//! and a search never sees an older table than lists show. Who may see what is not known here.
+//! The index is brought up to the table of tools by whoever searches it next: nobody pays for it
+//! who does not search, and a search never sees an older table than lists show. Who may see what is
+//! not known here.
 
 mod document;
 mod words;
@@ -22,7 +23,8 @@ const INSTEAD: f64 = 0.6;
 /// The weight that each further word of the query that a tool has adds to that of all.
 const SEVERAL: f64 = 0.2;
 
-/// The bonus of a tool that only reads where the query asks, and its penalty where it neither asks nor says to look.
+/// The bonus of a tool that only reads where the query asks, and its penalty where it neither asks
+/// nor says to look.
 const LOOKS: f64 = 0.2;
 
 /// The bonus of a tool all of whose name's words the query has; of a part of them, that part of it.
@@ -69,8 +71,8 @@ pub struct SearchHits {
 }
 
 impl Search {
-    /// The tools of this table that fit a query, whatever bytes it has. Takes milliseconds, and longer where many tools
-    /// are new: not to be called on a thread that serves clients.
+    /// The tools of this table that fit a query, whatever bytes it has. Takes milliseconds, and
+    /// longer where many tools are new: not to be called on a thread that serves clients.
     ///
     /// # Errors
     /// What SQLite says.
@@ -86,8 +88,8 @@ impl Search {
         // What each tool is worth, and how many words of the query it has.
         let mut scores: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
         for word in &words {
-            // The best of the word and of those that stand for it, never their sum: a tool that says one thing in many
-            // ways fits no better.
+            // The best of the word and of those that stand for it, never their sum: a tool that
+            // says one thing in many ways fits no better.
             let mut worth: BTreeMap<i64, f64> = index.matching(word)?.into_iter().collect();
             for other in words::instead(word) {
                 for (number, score) in index.matching(&other)? {
@@ -138,14 +140,16 @@ pub(crate) fn first_word(name: &str) -> Option<String> {
     words::words(name).into_iter().next()
 }
 
-/// The words of a tool's name after its first, in all their forms: to what it does something, as a rule.
+/// The words of a tool's name after its first, in all their forms: to what it does something, as a
+/// rule.
 pub(crate) fn object_words(name: &str) -> HashSet<String> {
     let objects: Vec<String> = words::words(name).into_iter().skip(1).collect();
     words::all_forms(&words::asked(&objects.join(" ")).0)
 }
 
-/// The first `limit` of these, the best first, but that of each five places a server has no more than two while tools of
-/// others fit: one that offers a tool for everything keeps nobody else from being found.
+/// The first `limit` of these, the best first, but that of each five places a server has no more
+/// than two while tools of others fit: one that offers a tool for everything keeps nobody else from
+/// being found.
 pub(crate) fn best_of_several<'i, T>(
     ranked: &[&'i T],
     limit: usize,
@@ -165,7 +169,8 @@ pub(crate) fn best_of_several<'i, T>(
 }
 
 impl SearchInner {
-    /// The index of this table with these summaries: what has changed since it was last looked at is changed in it.
+    /// The index of this table with these summaries: what has changed since it was last looked at
+    /// is changed in it.
     fn current(
         &mut self,
         table: &Arc<CatalogTable>,

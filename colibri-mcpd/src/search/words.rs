@@ -10,7 +10,8 @@ const MAX_INSTEAD: usize = 40;
 /// The most bytes of a word: longer ones are no words of a language.
 const MAX_WORD: usize = 64;
 
-/// The words of a text, in lower case: runs of letters and digits, taken apart where a capital begins a new one.
+/// The words of a text, in lower case: runs of letters and digits, taken apart where a capital
+/// begins a new one.
 pub(super) fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     for run in text
@@ -50,7 +51,8 @@ fn parts(run: &str) -> Vec<&str> {
     parts
 }
 
-/// The different words of a query that say something, and how many of those were left out because there were too many.
+/// The different words of a query that say something, and how many of those were left out because
+/// there were too many.
 pub(super) fn asked(query: &str) -> (Vec<String>, usize) {
     let mut all: Vec<String> = Vec::new();
     let mut left_out = 0;
@@ -72,8 +74,8 @@ fn says_nothing(word: &str) -> bool {
     word.chars().nth(1).is_none() && word.is_ascii() || NOTHING.binary_search(&word).is_ok()
 }
 
-/// Words that are looked for in place of one, and are worth less: those that mean about the same, and those that begin
-/// with it (`repo`, `config`).
+/// Words that are looked for in place of one, and are worth less: those that mean about the same,
+/// and those that begin with it (`repo`, `config`).
 pub(super) fn instead(word: &str) -> Vec<String> {
     let forms = forms(word);
     let others = forms.iter().filter_map(|form| ALIKE.get(&**form)).flatten();

@@ -107,7 +107,8 @@ impl AdvertisedItems {
         self.in_table.store(true, Ordering::Release);
     }
 
-    /// True if the server was seen to ask people for something, by a process of this entry and executable.
+    /// True if the server was seen to ask people for something, by a process of this entry and
+    /// executable.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
@@ -147,8 +148,8 @@ impl AdvertisedItems {
             .remember(&self.spec.id, &digest, &self.spec.executable, &said);
     }
 
-    /// Takes over what one of the server's processes says of its tools. It is judged first: nobody is shown what is not
-    /// approved, and no call is given to a process that says it.
+    /// Takes over what one of the server's processes says of its tools. It is judged first: nobody
+    /// is shown what is not approved, and no call is given to a process that says it.
     ///
     /// # Errors
     /// The daemon is ending.
@@ -160,7 +161,8 @@ impl AdvertisedItems {
         let one_at_a_time = self.judging.clone().lock_owned().await;
         let (offer, session) = (self.clone(), session.clone());
         let take_over = move || {
-            // Held here: who waits may give up, and a start that takes too long does, while this goes on.
+            // Held here: who waits may give up, and a start that takes too long does, while this
+            // goes on.
             let _one_at_a_time = one_at_a_time;
             offer.take_over(&session, said);
         };
@@ -168,7 +170,8 @@ impl AdvertisedItems {
             take_over();
             return Ok(());
         }
-        // A long list takes a while, and pins wait for the disk: not on a thread that serves clients.
+        // A long list takes a while, and pins wait for the disk: not on a thread that serves
+        // clients.
         let judged = tokio::task::spawn_blocking(take_over).await;
         judged.map_err(|_| Failure::new(Code::DaemonStopping, "the daemon is ending"))
     }
@@ -193,8 +196,8 @@ impl AdvertisedItems {
         self.offer(said, judgement);
     }
 
-    /// Judges again what the server and its processes said: other definitions are approved than before. Takes a while:
-    /// not to be called on a thread that serves clients.
+    /// Judges again what the server and its processes said: other definitions are approved than
+    /// before. Takes a while: not to be called on a thread that serves clients.
     pub(super) fn judge_again(&self, sessions: impl FnOnce() -> Vec<Arc<ServerSession>>) {
         let _one_at_a_time = self.judging.blocking_lock();
         let (known, _) = self.definitions();
@@ -223,8 +226,8 @@ impl AdvertisedItems {
         self.offer(known, judgement);
     }
 
-    /// True if what is newly blocked is to be logged and recorded: a server that changes its definitions without end
-    /// must not fill log and trail.
+    /// True if what is newly blocked is to be logged and recorded: a server that changes its
+    /// definitions without end must not fill log and trail.
     fn may_note(&self) -> bool {
         let mut inner = self.inner.lock();
         let (count, last) = inner.noted;

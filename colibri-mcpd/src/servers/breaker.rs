@@ -1,5 +1,5 @@
-//! The breaker over calls: after calls of a user that were given up in a row that user has one trial a minute, and
-//! what else they call is answered at once.
+//! The breaker over calls: after calls of a user that were given up in a row that user has one
+//! trial a minute, and what else they call is answered at once.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ const GIVEN_UP: u32 = 3;
 /// Between two trials of one user.
 const BETWEEN_TRIALS: Duration = Duration::from_secs(60);
 
-/// The calls of one user of a server that were given up in a row. A call is given up whose failure could pass, and that
-/// is not made again any more. Where users share a process each has a breaker all the same: what fails may be what one
-/// of them asks for.
+/// The calls of one user of a server that were given up in a row. A call is given up whose failure
+/// could pass, and that is not made again any more. Where users share a process each has a breaker
+/// all the same: what fails may be what one of them asks for.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     given_up: u32,

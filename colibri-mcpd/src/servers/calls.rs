@@ -1,4 +1,5 @@
-//! Calls to one server: which of its processes gets a call, and what is done where there is none or it takes no more.
+//! Calls to one server: which of its processes gets a call, and what is done where there is none or
+//! it takes no more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,12 +15,13 @@ use super::state::ProcessKey;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
 use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
 
-/// The time beyond a start's limit for which a call waits, so that the start gives the reason of its failure.
+/// The time beyond a start's limit for which a call waits, so that the start gives the reason of
+/// its failure.
 const SAYING: Duration = Duration::from_millis(100);
 
 impl HostedServer {
-    /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A call of which no byte
-    /// was sent is tried again.
+    /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A
+    /// call of which no byte was sent is tried again.
     pub fn call(self: &Arc<Self>, call: Box<Call>) {
         if let Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) = call.method {
             return self.subscription(call);
@@ -67,9 +69,9 @@ impl HostedServer {
         Askable::named(self.spec.entry.may_ask.iter().map(String::as_str))
     }
 
-    /// True if it matters who else has calls in the process of a call: nothing else says which call a legacy server's
-    /// request is about, and a modern client is asked in answer to that call. It does for those of modern clients
-    /// always, for others once the server was seen to ask.
+    /// True if it matters who else has calls in the process of a call: nothing else says which call
+    /// a legacy server's request is about, and a modern client is asked in answer to that call. It
+    /// does for those of modern clients always, for others once the server was seen to ask.
     fn takes_turns(&self, key: ProcessKey, call: &Call) -> Option<SlotHolder> {
         let is_modern = || self.spec.version().is_some_and(Version::is_modern);
         let whose = SlotHolder::of(call, self.may_ask());
@@ -83,8 +85,9 @@ impl HostedServer {
         (matters && !is_modern()).then_some(whose)
     }
 
-    /// Sends a call to a process in which it does not matter which call its server asks about. If all are others' it
-    /// goes to one that is for all of these: there nobody is asked if it matters.
+    /// Sends a call to a process in which it does not matter which call its server asks about. If
+    /// all are others' it goes to one that is for all of these: there nobody is asked if it
+    /// matters.
     fn call_in_turn(self: &Arc<Self>, key: ProcessKey, whose: SlotHolder, mut call: Box<Call>) {
         let most = self
             .spec
@@ -103,15 +106,16 @@ impl HostedServer {
         };
         let key = turn.key;
         if let Some(session) = self.ready(key).filter(|session| session.has_left(whose)) {
-            // What the server still asks about a call that is over would be taken to be about this one.
+            // What the server still asks about a call that is over would be taken to be about this
+            // one.
             session.drain();
         }
         call.place = Some(Box::new(turn));
         self.call_at(key, call);
     }
 
-    /// Gives up the call that is held longest in the processes beside this one, if it had its time: another call needs
-    /// a process.
+    /// Gives up the call that is held longest in the processes beside this one, if it had its time:
+    /// another call needs a process.
     fn give_up_oldest(&self, first: ProcessKey) {
         let sessions = self
             .sessions()
@@ -153,8 +157,8 @@ impl HostedServer {
         tokio::spawn(self.clone().call_later(key, call));
     }
 
-    /// Gives a call to a process, unless the process says something of what is asked for that is not approved. The call
-    /// is given back if the process takes no more.
+    /// Gives a call to a process, unless the process says something of what is asked for that is
+    /// not approved. The call is given back if the process takes no more.
     fn give(&self, session: &Arc<ServerSession>, call: Box<Call>) -> Result<(), Box<Call>> {
         let described = call.target.description();
         let (feature, name) = (described.feature, &*described.operation);
@@ -166,7 +170,8 @@ impl HostedServer {
         if !session.is_open() {
             return Err(call);
         }
-        // A process asked later says what is approved: this one has fallen behind, and the next call is not for it.
+        // A process asked later says what is approved: this one has fallen behind, and the next
+        // call is not for it.
         if self.offer.definitions().1.of(feature, name).is_approved() {
             session.drain();
         }
@@ -185,9 +190,10 @@ impl HostedServer {
             .await;
     }
 
-    /// Has a process for a call, started if need be, and does `then` with both, which gives the call back if the
-    /// process takes no more. A start that failed is tried again, as often as the entry says and within the start limit
-    /// of the call; once alone where the server failed before.
+    /// Has a process for a call, started if need be, and does `then` with both, which gives the
+    /// call back if the process takes no more. A start that failed is tried again, as often as the
+    /// entry says and within the start limit of the call; once alone where the server failed
+    /// before.
     pub(crate) async fn with_process(
         self: Arc<Self>,
         key: ProcessKey,

@@ -38,8 +38,8 @@ pub struct ServerDependencies {
     pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
-    /// The pins that definitions are checked against. `None`: they are not, for simulations alone. No flag of the
-    /// daemon leads here.
+    /// The pins that definitions are checked against. `None`: they are not, for simulations alone.
+    /// No flag of the daemon leads here.
     pub pins: Option<Arc<Pins>>,
     /// The quotas of all users.
     pub shares: Arc<UserQuotas>,
@@ -53,7 +53,8 @@ pub struct ServerContext {
     pub(super) parts: ServerDependencies,
     tasks: Arc<ServerTasks>,
     processes: watch::Sender<usize>,
-    /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no order.
+    /// A process is gone: who waits for a turn asks again. Waiters of `processes` are woken in no
+    /// order.
     freed: Notify,
     next_process: AtomicU64,
     retries: AtomicU64,
@@ -74,7 +75,8 @@ impl ServerContext {
         })
     }
 
-    /// Notifies the observer that a start is over or that a server's tools were read, before anybody gets the process.
+    /// Notifies the observer that a start is over or that a server's tools were read, before
+    /// anybody gets the process.
     pub(super) fn learned(&self, changed: bool) {
         (self.learned)(changed);
     }

@@ -8,7 +8,8 @@ use crate::outbound::{SendError, SendErrorKind};
 use crate::relay::{Call, CallOutcome};
 use colibri_protocol::{Code, Failure, FailureCause};
 
-/// The time for which a server is left alone that refuses a call unprocessed and does not say when to come back.
+/// The time for which a server is left alone that refuses a call unprocessed and does not say when
+/// to come back.
 const BUSY: Duration = Duration::from_secs(30);
 
 impl ServerSession {

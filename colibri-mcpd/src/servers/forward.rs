@@ -1,15 +1,15 @@
-//! The changes in a call on its way to a server: its id and token always, names and `_meta` where they differ.
-//! Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules themselves are
-//! `colibri-protocol`'s.
+//! The changes in a call on its way to a server: its id and token always, names and `_meta` where
+//! they differ. Everything else stays byte for byte. `docs/rewrites.md` lists every rule; the rules
+//! themselves are `colibri-protocol`'s.
 
 use crate::relay::{Call, CallArguments};
 use colibri_protocol::input::{RetryWith, retry_edits};
 use colibri_protocol::{self as protocol, Askable, Towards, Version};
 use colibri_wire::{Edits, Json};
 
-/// The edits of a call that goes to a server of `version` under our `number`, which is its id and its progress token.
-/// The server may ask the client for no more than `may_ask`. `name` is the server's own name or URI of what is asked
-/// for, where the client may have used another.
+/// The edits of a call that goes to a server of `version` under our `number`, which is its id and
+/// its progress token. The server may ask the client for no more than `may_ask`. `name` is the
+/// server's own name or URI of what is asked for, where the client may have used another.
 pub(super) fn request(
     call: &Call,
     number: u64,

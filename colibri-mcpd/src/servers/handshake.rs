@@ -26,8 +26,8 @@ const OTHERS: Duration = Duration::from_secs(2);
 /// The most that are named of what a server lists and cannot be offered.
 const MAX_LEFT_OUT: usize = 10;
 
-/// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers. `known` is what its
-/// server was known to offer.
+/// Starts a process of a server, opens it in the era that it speaks, and asks it what it offers.
+/// `known` is what its server was known to offer.
 ///
 /// # Errors
 /// Why there is no process.
@@ -68,8 +68,8 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
         greet(launch, &opening.session, Version::LATEST_LEGACY).await?;
         return Ok(opening);
     }
-    // The era is found out on a process of its own: a legacy server may exit on the probe, and a process is locked to
-    // the era of its first message.
+    // The era is found out on a process of its own: a legacy server may exit on the probe, and a
+    // process is locked to the era of its first message.
     let opening = launch.process(Version::LATEST).await?;
     // Behind a URL silence is a slow network, and no legacy server's way to answer.
     let elsewhere = launch.spec.entry.ssh();
@@ -109,7 +109,8 @@ async fn open(launch: &Launch) -> Result<Opening, NotStarted> {
                 Probe::Legacy => true,
             }
         }
-        // Nothing reached a server behind a URL, or it wants to know who asks: another era would be no use.
+        // Nothing reached a server behind a URL, or it wants to know who asks: another era would be
+        // no use.
         Err(failure)
             if opening.session.is_remote
                 && matches!(
@@ -229,8 +230,9 @@ fn introduced(session: &ServerSession, lists: [Arc<ServerList>; Feature::COUNT])
     }
 }
 
-/// Reads a server's lists when it starts. Without its tools there is no start; the others are waited for a little
-/// while, and those that do not come are what they were known to be: they are read once more later.
+/// Reads a server's lists when it starts. Without its tools there is no start; the others are
+/// waited for a little while, and those that do not come are what they were known to be: they are
+/// read once more later.
 async fn read_first(
     session: &ServerSession,
     known: &Catalogue,
@@ -365,8 +367,9 @@ async fn walk(
     }
 }
 
-/// Checks that a tool can be called otherwise than as a task (2025-11-25, basic/utilities/tasks, `taskSupport`). One that
-/// cannot would be listed and never be called, since that version's tasks are not relayed.
+/// Checks that a tool can be called otherwise than as a task (2025-11-25, basic/utilities/tasks,
+/// `taskSupport`). One that cannot would be listed and never be called, since that version's tasks
+/// are not relayed.
 fn check_needs_no_task(definition: Json<'_>) -> Result<(), String> {
     let support = definition
         .get("execution")

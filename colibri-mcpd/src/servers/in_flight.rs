@@ -23,12 +23,13 @@ use colibri_protocol::tasks::{self, UpstreamTask};
 use colibri_protocol::{self as protocol, Code, Failure, FailureCause, Method, Route, upstream};
 use colibri_wire::{Edits, Json};
 
-/// The most calls that are over and unanswered that are remembered of a process; of more, the latest.
+/// The most calls that are over and unanswered that are remembered of a process; of more, the
+/// latest.
 const MAX_LEFT: usize = 1024;
 
 impl ServerSession {
-    /// Sends a call. It is given back if the process takes no more. What is about a task that it has it takes as long
-    /// as it is there.
+    /// Sends a call. It is given back if the process takes no more. What is about a task that it
+    /// has it takes as long as it is there.
     ///
     /// # Errors
     /// The call, if the process takes none any more.
@@ -79,7 +80,8 @@ impl ServerSession {
         let name = call.target.description().own_name.as_deref();
         let edits = forward::request(&call, number, state.version, name, self.may_ask.in_answer);
         let now = Instant::now();
-        // The lock is held while the frame is queued: a cancellation that finds the call pending comes after it.
+        // The lock is held while the frame is queued: a cancellation that finds the call pending
+        // comes after it.
         let whole = || edits.apply(&call.frame).into();
         self.show(Direction::ToServer, whole, Some((number, &call)));
         let own =
@@ -92,14 +94,16 @@ impl ServerSession {
             None => self.outbox.push_edited(&call.frame, &edits),
         };
         if !queued {
-            // Its writer has ended, so it takes nothing any more: whoever asks for a process gets another one.
+            // Its writer has ended, so it takes nothing any more: whoever asks for a process gets
+            // another one.
             state.draining = true;
             state.pending.give_back(number);
             call.client.unsent(&call.id);
             return Err(call);
         }
         let deadline = now + self.spec.limits.call;
-        // The time of a call that is made again, for what its server asked, began with its first time.
+        // The time of a call that is made again, for what its server asked, began with its first
+        // time.
         let again = call
             .resumes
             .as_ref()
@@ -188,7 +192,8 @@ impl ServerSession {
         Some(pending)
     }
 
-    /// True if the server may still be at a call that is over, about which somebody else would be asked.
+    /// True if the server may still be at a call that is over, about which somebody else would be
+    /// asked.
     pub(super) fn has_left(&self, whose: SlotHolder) -> bool {
         self.state().left.values().any(|left| !left.is_as(whose))
     }
@@ -214,7 +219,8 @@ impl ServerSession {
                     deadline,
                     total,
                 }) => {
-                    // A daemon that was stopped finds both passed: the one that came first ended the call.
+                    // A daemon that was stopped finds both passed: the one that came first ended
+                    // the call.
                     let (code, limit, name) = if total <= deadline {
                         (
                             Code::TimeoutTotal,
@@ -253,7 +259,8 @@ impl ServerSession {
             .for_each(|held| self.end_held(*held, EXPIRED, None));
     }
 
-    /// Answers everything in flight with the process's end; what we asked ourselves, with this code.
+    /// Answers everything in flight with the process's end; what we asked ourselves, with this
+    /// code.
     pub(super) fn fail_all(self: &Arc<Self>, reason: &str, ours: Code) {
         let mut state = self.state();
         state
@@ -286,7 +293,8 @@ impl ServerSession {
         }
     }
 
-    /// Handles an answer of the server. `is_late`: it came while its call was suspended, so no attempt follows.
+    /// Handles an answer of the server. `is_late`: it came while its call was suspended, so no
+    /// attempt follows.
     pub(super) fn answer(
         self: &Arc<Self>,
         frame: Bytes,
@@ -312,7 +320,8 @@ impl ServerSession {
                 }
                 return;
             }
-            // The answer to a call that was cancelled or timed out may well come late; only ids never given are odd.
+            // The answer to a call that was cancelled or timed out may well come late; only ids
+            // never given are odd.
             let given = state.pending.was_given(number);
             state.left.remove(&number);
             drop(state);
@@ -504,8 +513,9 @@ impl ServerSession {
         }
     }
 
-    /// Passes a notification that MCP does not have on, as it is, to the clients that have a call in flight here and
-    /// share an extension with the server that we do not know. `false`: there is none.
+    /// Passes a notification that MCP does not have on, as it is, to the clients that have a call
+    /// in flight here and share an extension with the server that we do not know. `false`: there is
+    /// none.
     pub(super) fn notify_of_extension(&self, frame: &Bytes) -> bool {
         let Some(capabilities) = self.says().capabilities else {
             return false;

@@ -1,4 +1,5 @@
-//! Starting a server's process: what is started, whose turn it is, and what ends if it comes to nothing.
+//! Starting a server's process: what is started, whose turn it is, and what ends if it comes to
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +96,8 @@ pub(super) struct Launch {
     pub account: Option<Arc<OauthAccount>>,
     /// Handles the events of the processes.
     pub observer: SessionObserver,
-    /// Has users who have several processes of the server give one up: the helper has no place for this one.
+    /// Has users who have several processes of the server give one up: the helper has no place for
+    /// this one.
     pub make_place: Box<dyn Fn() + Send + Sync>,
     /// The limit that it waits for.
     pub waits_for: Mutex<Option<String>>,
@@ -168,8 +170,8 @@ impl Launch {
         })
     }
 
-    /// Has a process started. A start that is over a limit waits for its place behind those that wait already; the first
-    /// of them asks for all.
+    /// Has a process started. A start that is over a limit waits for its place behind those that
+    /// wait already; the first of them asks for all.
     async fn spawned(&self, command: &StdioCommand) -> Result<SpawnedServer, NotStarted> {
         let spec = &self.spec;
         let waits_for = |why: Option<String>| *self.waits_for.lock() = why;

@@ -30,8 +30,9 @@ const MOST_WORDS: usize = 5;
 const FLUSH: Duration = Duration::from_secs(1);
 
 impl ServerSession {
-    /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every call in flight is
-    /// answered, the process is gone when this returns, and the server is notified.
+    /// Reads the server until it ends, and ends it when its time has come. Whatever happens, every
+    /// call in flight is answered, the process is gone when this returns, and the server is
+    /// notified.
     pub(super) async fn run(
         self: Arc<Self>,
         spawned: SpawnedServer,
@@ -62,7 +63,8 @@ impl ServerSession {
         let mut gone = process.wait();
         let mut look = std::pin::pin!(sleep_until(self.next_look()));
         let end = loop {
-            // Orders and limits come before what the server writes: one that never stops writing is no exception.
+            // Orders and limits come before what the server writes: one that never stops writing is
+            // no exception.
             tokio::select! {
                 biased;
                 _ = &mut writer => {
@@ -103,7 +105,8 @@ impl ServerSession {
             }
         };
         drop(gone);
-        // No further calls from here on; what is in flight can still be answered by what was written already.
+        // No further calls from here on; what is in flight can still be answered by what was
+        // written already.
         if end.is_none() {
             self.state().draining = true;
             let _ = timeout(LAST_WORDS, async {
@@ -120,7 +123,8 @@ impl ServerSession {
         // Closing the input is the order to end; one that does not read it must not keep it open.
         self.outbox.close();
         if writing {
-            // A server that waits for its output to be read does not read what it is still to be told.
+            // A server that waits for its output to be read does not read what it is still to be
+            // told.
             let flushed = timeout(FLUSH, async {
                 tokio::select! {
                     biased;
@@ -137,8 +141,8 @@ impl ServerSession {
         process.resume();
         let mut log = log;
         if end.is_none() {
-            // A process that has ended says why: its callers are told too. One that only closed its output may live on
-            // for a while.
+            // A process that has ended says why: its callers are told too. One that only closed its
+            // output may live on for a while.
             if status.is_none() {
                 status = timeout(LAST_WORDS, process.wait()).await.ok();
             }
@@ -222,8 +226,8 @@ impl ServerSession {
         state.ending.clone()
     }
 
-    /// The time of the next check if nothing happens until then. What is sent meanwhile, and how long the process is
-    /// idle then, need not be looked at earlier.
+    /// The time of the next check if nothing happens until then. What is sent meanwhile, and how
+    /// long the process is idle then, need not be looked at earlier.
     fn next_look(&self) -> Instant {
         const LEAST: Duration = Duration::from_millis(100);
         let state = self.state();
@@ -240,8 +244,8 @@ impl ServerSession {
                     .map_or(rest, |until| until.max(rest)),
             );
         }
-        // Looking through many calls at every read would be costly, so it is done at most ten times a second: a limit
-        // is kept to a tenth of a second.
+        // Looking through many calls at every read would be costly, so it is done at most ten times
+        // a second: a limit is kept to a tenth of a second.
         let earliest = if state.pending.len() > 16 {
             now
         } else {
@@ -369,7 +373,8 @@ impl ServerSession {
             EnvelopeKind::Notification { method, params } => {
                 let method = method.as_str().unwrap_or_default();
                 let notification = upstream::read_notification(&method, params);
-                // Nothing overtakes an answer that was written before it. Progress may, being another call's.
+                // Nothing overtakes an answer that was written before it. Progress may, being
+                // another call's.
                 if !matches!(notification, Some(ServerNotification::Progress { .. })) {
                     self.finish(finished);
                 }

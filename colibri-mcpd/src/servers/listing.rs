@@ -35,7 +35,8 @@ pub struct ServerList {
     pub definitions: Vec<ServerDefinition>,
     /// The time for which it may be stored, in milliseconds.
     pub ttl_ms: Option<u64>,
-    /// The first of what it held that cannot be offered, each with the reason. Not kept in the store: it is read again.
+    /// The first of what it held that cannot be offered, each with the reason. Not kept in the
+    /// store: it is read again.
     pub left_out: Vec<String>,
 }
 

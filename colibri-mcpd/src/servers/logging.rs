@@ -1,9 +1,10 @@
-//! Log messages of servers: who gets them, and how grave they have to be. And the messages of the experimental capability
-//! `claude/channel`, which a server sends whenever it likes.
+//! Log messages of servers: who gets them, and how grave they have to be. And the messages of the
+//! experimental capability `claude/channel`, which a server sends whenever it likes.
 //!
-//! A legacy server has one level for all its messages, so it is the least that a client of the process wants; what a
-//! client does not want of that it does not get. Nothing in a message says whose call it is about: it goes to those who
-//! have a call in flight there, which are one user's in a process that is one user's alone.
+//! A legacy server has one level for all its messages, so it is the least that a client of the
+//! process wants; what a client does not want of that it does not get. Nothing in a message says
+//! whose call it is about: it goes to those who have a call in flight there, which are one user's
+//! in a process that is one user's alone.
 
 use std::sync::Arc;
 
@@ -15,7 +16,8 @@ use crate::relay::{Call, Client, ClientSession};
 use colibri_protocol::logging::Level;
 use colibri_protocol::upstream;
 
-/// Bytes queued for a client over which it gets no log messages: it must not be let go for what a server says.
+/// Bytes queued for a client over which it gets no log messages: it must not be let go for what a
+/// server says.
 const MAX_QUEUED: usize = 1 << 20;
 
 impl ServerSession {
@@ -104,7 +106,8 @@ impl ServerSession {
         }
     }
 
-    /// Passes a message of a channel on, as it is, to the clients that called something here and see it without a prefix.
+    /// Passes a message of a channel on, as it is, to the clients that called something here and
+    /// see it without a prefix.
     pub(super) fn channel_message(&self, frame: &Bytes) {
         let state = self.state();
         let outboxes = state.watching.channels.values();
@@ -113,8 +116,9 @@ impl ServerSession {
         }
     }
 
-    /// Passes a log message on to those who have a call in flight here and want it. One that comes while nobody has
-    /// goes to the legacy clients that asked something here before and said that they want it.
+    /// Passes a log message on to those who have a call in flight here and want it. One that comes
+    /// while nobody has goes to the legacy clients that asked something here before and said that
+    /// they want it.
     pub(super) fn log_message(&self, frame: &Bytes, level: Level) {
         let state = self.state();
         let mut told: Vec<&Arc<Client>> = Vec::new();

@@ -1,4 +1,5 @@
-//! A caller's way to a process of a server: the one that runs, or one that is started for all that wait.
+//! A caller's way to a process of a server: the one that runs, or one that is started for all that
+//! wait.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,8 +64,8 @@ impl HostedServer {
         receiver.await.unwrap_or_else(given_up)
     }
 
-    /// Starts a process so that its tools become known, unless one is being started, or starting it failed not long
-    /// ago. Until when it is worth waiting for: the first time alone.
+    /// Starts a process so that its tools become known, unless one is being started, or starting it
+    /// failed not long ago. Until when it is worth waiting for: the first time alone.
     pub fn discover(self: &Arc<Self>, client: &Arc<Client>) -> Option<Instant> {
         if self.offer.is_in_table() {
             return None;
@@ -169,8 +170,8 @@ impl HostedServer {
         }
     }
 
-    /// Waits until it is the turn of a user to have another process: the helper, which bounds the processes of jailed
-    /// servers and their starts, does not know for whom they are.
+    /// Waits until it is the turn of a user to have another process: the helper, which bounds the
+    /// processes of jailed servers and their starts, does not know for whom they are.
     async fn turn(&self, key: ProcessKey, client: &Client) -> Result<(), Failure> {
         let Some(uid) = key.uid().filter(|_| self.spec.entry.is_jailed()) else {
             return Ok(());
@@ -214,7 +215,8 @@ impl HostedServer {
         }
     }
 
-    /// A process that was opened and asked for its tools: one whose definitions were not judged is given to nobody.
+    /// A process that was opened and asked for its tools: one whose definitions were not judged is
+    /// given to nobody.
     async fn process(
         self: &Arc<Self>,
         key: ProcessKey,

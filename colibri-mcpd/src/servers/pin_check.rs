@@ -1,7 +1,7 @@
 //! The definitions that one process lists, and their pin check.
 //!
-//! Processes of one server need not say the same: each is asked before it is given a call, and again when it tells of a
-//! change.
+//! Processes of one server need not say the same: each is asked before it is given a call, and
+//! again when it tells of a change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,7 +47,8 @@ impl Definitions {
         !std::mem::replace(&mut inner.reading, true)
     }
 
-    /// The lists that the reader is to read next. None: all were read, and the next change has another reader.
+    /// The lists that the reader is to read next. None: all were read, and the next change has
+    /// another reader.
     pub(super) fn to_read(&self) -> Features {
         let mut inner = self.inner.lock();
         let features = std::mem::take(&mut inner.changed);

@@ -20,9 +20,11 @@ pub(super) struct ProcessSubscriptions {
     /// The `subscriptions/listen` of a modern one.
     pub(super) listening: Option<(u64, SubscriptionFilter)>,
     pub(super) acknowledged: Option<oneshot::Sender<Result<SubscriptionFilter, RpcError>>>,
-    /// The level of log messages that each client's session wants, and where a legacy one gets those of no call.
+    /// The level of log messages that each client's session wants, and where a legacy one gets
+    /// those of no call.
     pub(super) levels: BTreeMap<u64, (Level, Option<Arc<Outbox>>)>,
-    /// The sessions that see the server without a prefix, and where each gets what it sends of `claude/channel`.
+    /// The sessions that see the server without a prefix, and where each gets what it sends of
+    /// `claude/channel`.
     pub(super) channels: BTreeMap<u64, Arc<Outbox>>,
     /// The one that a legacy server was told last.
     pub(super) level: Option<Level>,
@@ -41,7 +43,8 @@ pub(super) struct TaskListener {
 }
 
 impl ProcessSubscriptions {
-    /// The server answers the `subscriptions/listen` with this number, which is over with that. `false`: it is none.
+    /// The server answers the `subscriptions/listen` with this number, which is over with that.
+    /// `false`: it is none.
     pub(super) fn is_over(&mut self, number: u64, error: Option<Json<'_>>) -> bool {
         if self.tasks.remove(&number).is_some() {
             return true;

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use crate::relay::Call;
 use colibri_protocol::{FailureCause, FailureClass};
 
-/// Waits before the second, the third and the fourth attempt of a call; later ones wait as long as the fourth.
+/// Waits before the second, the third and the fourth attempt of a call; later ones wait as long as
+/// the fourth.
 const BETWEEN_ATTEMPTS: [Duration; 3] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -23,11 +24,13 @@ const BACKOFF: [Duration; 4] = [
 
 /// The time for which a list waits for servers that were never seen.
 const WORTH_WAITING: Duration = Duration::from_secs(2);
-/// After a start that failed, before a list has a server started again whose tools are not known; then twice as long.
+/// After a start that failed, before a list has a server started again whose tools are not known;
+/// then twice as long.
 const BETWEEN_DISCOVERIES: Duration = Duration::from_secs(5);
 const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 
-/// True if another attempt at a call follows one that failed so, where there are `attempts` at the most.
+/// True if another attempt at a call follows one that failed so, where there are `attempts` at the
+/// most.
 pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
     call.attempt < attempts
         && match cause.class() {
@@ -40,8 +43,8 @@ pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
         }
 }
 
-/// The wait after this attempt (from 1), up to a quarter more or less so that callers spread. `turn` tells the waits of
-/// one daemon apart: it is another one for each.
+/// The wait after this attempt (from 1), up to a quarter more or less so that callers spread.
+/// `turn` tells the waits of one daemon apart: it is another one for each.
 pub(super) fn wait_after(attempt: u32, turn: u64) -> Duration {
     let index = (attempt.saturating_sub(1) as usize).min(BETWEEN_ATTEMPTS.len() - 1);
     let base = BETWEEN_ATTEMPTS[index];
@@ -49,14 +52,16 @@ pub(super) fn wait_after(attempt: u32, turn: u64) -> Duration {
     base - spread / 2 + spread.mul_f64(fraction(turn))
 }
 
-/// A number from 0 to 1. Those of turns that follow each other lie as far apart as they can (multiples of the golden
-/// ratio): they spread callers better than chance, and a simulation sees the same each time.
+/// A number from 0 to 1. Those of turns that follow each other lie as far apart as they can
+/// (multiples of the golden ratio): they spread callers better than chance, and a simulation sees
+/// the same each time.
 fn fraction(turn: u64) -> f64 {
     let whole = turn.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (whole >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// The failures since it last worked of the processes that one user has of a server, or all together.
+/// The failures since it last worked of the processes that one user has of a server, or all
+/// together.
 #[derive(Debug, Default)]
 pub(super) struct Health {
     failures: u32,

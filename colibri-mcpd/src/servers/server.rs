@@ -1,5 +1,5 @@
-//! One server of the registry: what is known of it and its processes, which are shared as its isolation says; their
-//! end.
+//! One server of the registry: what is known of it and its processes, which are shared as its
+//! isolation says; their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,7 +49,8 @@ pub struct HostedServer {
 }
 
 impl HostedServer {
-    /// A server without a process. `old` is the server in whose place it comes: its watchers and subscribers stay.
+    /// A server without a process. `old` is the server in whose place it comes: its watchers and
+    /// subscribers stay.
     pub fn new(
         id: &str,
         registered: &RegisteredServer,
@@ -103,8 +104,8 @@ impl HostedServer {
         ProcessKey::of(self.spec.isolation, caller.uid, session, number)
     }
 
-    /// Judges again what it and its processes said: other definitions are approved than before. Takes a while: not to
-    /// be called on a thread that serves clients.
+    /// Judges again what it and its processes said: other definitions are approved than before.
+    /// Takes a while: not to be called on a thread that serves clients.
     pub(crate) fn judge_again(&self) {
         let sessions = || {
             self.sessions()
@@ -177,8 +178,8 @@ impl HostedServer {
         inner.slots.retain(|_, slot| slot.end(reason));
     }
 
-    /// Ends its processes, in order; the next call starts one, also where failures would have kept it from that. How
-    /// many there were.
+    /// Ends its processes, in order; the next call starts one, also where failures would have kept
+    /// it from that. How many there were.
     pub fn restart(&self) -> usize {
         self.reset();
         let inner = self.inner();
@@ -238,7 +239,8 @@ impl HostedServer {
         !self.inner().slots.is_empty()
     }
 
-    /// Something happened that may have changed its state: since when it has the new one is known from then on.
+    /// Something happened that may have changed its state: since when it has the new one is known
+    /// from then on.
     pub(super) fn note_state(&self) {
         let _ = self.state(Viewer::Operator(None));
     }
@@ -254,7 +256,8 @@ impl HostedServer {
         }
     }
 
-    /// The label of its entry that is about none of its tools, once they are known: then nothing of it is called.
+    /// The label of its entry that is about none of its tools, once they are known: then nothing of
+    /// it is called.
     pub(crate) fn label_fault(&self) -> Option<Arc<DocumentError>> {
         self.offer.label_fault()
     }

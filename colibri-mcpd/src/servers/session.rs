@@ -30,7 +30,8 @@ use colibri_wire::Json;
 
 /// Bytes of a server's unread standard input over which new calls to it are refused.
 pub(super) const MAX_UNREAD: usize = 20 * 1024 * 1024;
-/// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only counted.
+/// Oddities of one process (stray lines, answers to nothing) that are logged; later ones are only
+/// counted.
 const MAX_COMPLAINTS: u32 = 20;
 
 /// The unwanted end of a process.
@@ -59,9 +60,11 @@ pub(super) enum SessionEvent<'e> {
     ElicitationRequest,
     /// The server ended a subscription by itself.
     SubscriptionEnded,
-    /// Calls were answered: the process works. `given_up`: each of them failed before and was given up.
+    /// Calls were answered: the process works. `given_up`: each of them failed before and was given
+    /// up.
     Answered { given_up: bool },
-    /// The process is gone, and the calls in flight were answered. With a [`Crash`] where nobody here ended it.
+    /// The process is gone, and the calls in flight were answered. With a [`Crash`] where nobody
+    /// here ended it.
     Ended(Option<Crash>),
     /// The server's requests about a call were answered: the call is sent again.
     InputComplete(Box<Call>),
@@ -71,20 +74,22 @@ pub(super) enum SessionEvent<'e> {
 
 /// The way in which a call failed.
 pub(super) enum CallFailure {
-    /// An integration reports it. `wait`: how long its contract waits before another attempt, if one follows.
+    /// An integration reports it. `wait`: how long its contract waits before another attempt, if
+    /// one follows.
     Reported {
         failed: AttemptFailure,
         wait: Option<Duration>,
     },
     /// The server may have processed it: whether it had an effect is not known.
     Uncertain(FailureCause),
-    /// Nothing of it was sent, or it was refused unprocessed. `after`: how long the server is to be left alone.
+    /// Nothing of it was sent, or it was refused unprocessed. `after`: how long the server is to be
+    /// left alone.
     Unsent {
         cause: FailureCause,
         after: Option<Duration>,
     },
-    /// It was refused unprocessed, since its header fields are not what the server's tools ask for now: they are to be
-    /// listed before it is sent again.
+    /// It was refused unprocessed, since its header fields are not what the server's tools ask for
+    /// now: they are to be listed before it is sent again.
     Mismatched(FailureCause),
 }
 
@@ -94,7 +99,8 @@ impl From<FailureCause> for CallFailure {
     }
 }
 
-/// Handles the events of one session. Returns the call of [`SessionEvent::CallFailed`] if no attempt follows.
+/// Handles the events of one session. Returns the call of [`SessionEvent::CallFailed`] if no
+/// attempt follows.
 pub(super) type SessionObserver =
     Arc<dyn Fn(&Arc<ServerSession>, SessionEvent<'_>) -> Option<Box<Call>> + Send + Sync>;
 
@@ -146,7 +152,8 @@ pub struct ServerSession {
 pub(super) struct ServerSessionState {
     pub(super) version: Version,
     pub(super) pending: Slab<PendingReply>,
-    /// The persons who would be asked about calls that are over here and that it did not answer, by their numbers.
+    /// The persons who would be asked about calls that are over here and that it did not answer, by
+    /// their numbers.
     pub(super) left: BTreeMap<u64, SlotHolder>,
     /// No further calls; the process ends when none is in flight.
     pub(super) draining: bool,
@@ -210,7 +217,8 @@ impl OwnReply {
 }
 
 impl ServerSession {
-    /// A session over a process that was just started. [`ServerSession::run`] must be spawned for it to live.
+    /// A session over a process that was just started. [`ServerSession::run`] must be spawned for
+    /// it to live.
     pub(super) fn new(
         spec: Arc<ServerSpecification>,
         (number, version): (u64, Version),
@@ -273,7 +281,8 @@ impl ServerSession {
         self.spec.redact(text)
     }
 
-    /// Calls of several users come from now on: what it writes on its standard error is for the log alone.
+    /// Calls of several users come from now on: what it writes on its standard error is for the log
+    /// alone.
     pub(super) fn is_shared(&self) {
         self.excerpt.withhold();
     }
@@ -363,7 +372,8 @@ impl ServerSession {
         });
     }
 
-    /// Queues a message of our own. It is shown first: an answer must not seem to come before its question.
+    /// Queues a message of our own. It is shown first: an answer must not seem to come before its
+    /// question.
     pub(super) fn push(&self, message: &[u8]) {
         self.show(
             Direction::ToServer,

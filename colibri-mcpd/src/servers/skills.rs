@@ -1,7 +1,7 @@
 //! Skills of one server that a client asks for by their URI: `skills/get`.
 //!
-//! A server need not list all its skills, and may change one without telling. So it is asked each time, and the entry that
-//! it gives is checked against the pins like one that it lists.
+//! A server need not list all its skills, and may change one without telling. So it is asked each
+//! time, and the entry that it gives is checked against the pins like one that it lists.
 
 use std::sync::Arc;
 
@@ -28,7 +28,8 @@ pub(crate) enum SkillAnswer {
 }
 
 impl HostedServer {
-    /// Requests the entry of a skill, by the server's own URI of it, and takes it over into the catalog.
+    /// Requests the entry of a skill, by the server's own URI of it, and takes it over into the
+    /// catalog.
     ///
     /// # Errors
     /// There is no process, the server does not answer, or the entry is not as approved.

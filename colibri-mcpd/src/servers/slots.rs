@@ -1,4 +1,5 @@
-//! A server's processes: which there are, which are being started, which failed, and how that looks.
+//! A server's processes: which there are, which are being started, which failed, and how that
+//! looks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -94,8 +95,8 @@ impl Slots {
             .any(|slot| matches!(slot, ProcessSlot::Starting { .. }))
     }
 
-    /// True if a process is to be started for a user so that the server's tools become known, or is being started.
-    /// `None`: neither, and none may be started now.
+    /// True if a process is to be started for a user so that the server's tools become known, or is
+    /// being started. `None`: neither, and none may be started now.
     pub(super) fn wants_discovery(&self, of: Option<u32>) -> Option<bool> {
         let ill = self.health.get(&of).is_some_and(Health::is_backing_off);
         if self.blocked.is_some() || self.retired {
@@ -130,7 +131,8 @@ impl Slots {
         Ok(())
     }
 
-    /// The state of the server, the reason for it, and its beginning: as an operator sees it, or a user.
+    /// The state of the server, the reason for it, and its beginning: as an operator sees it, or a
+    /// user.
     pub(super) fn look(
         &mut self,
         viewer: Viewer,
@@ -193,7 +195,8 @@ impl Slots {
         breaker.filter(|breaker| breaker.is_open())
     }
 
-    /// The failures that count for a viewer: for an operator those of whoever's processes failed last.
+    /// The failures that count for a viewer: for an operator those of whoever's processes failed
+    /// last.
     fn health_for(&self, viewer: Viewer, isolation: Isolation) -> Option<(Option<u32>, &Health)> {
         match viewer {
             Viewer::Operator(_) => {

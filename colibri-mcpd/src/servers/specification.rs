@@ -61,7 +61,8 @@ pub struct ServerSpecification {
     pub taps: Arc<Taps>,
     /// The daemon's parts that all servers share.
     pub(super) context: Arc<ServerContext>,
-    /// SHA-256 of the entry as it is written now; another wording of the same entry has another one.
+    /// SHA-256 of the entry as it is written now; another wording of the same entry has another
+    /// one.
     pub(super) digest: ArcSwap<String>,
     /// The starts that wait for a place.
     pub(super) queue: StartQueue,
@@ -70,7 +71,8 @@ pub struct ServerSpecification {
 }
 
 impl ServerSpecification {
-    /// The specification of a registered server, and the reason for which it must not be started, if there is one.
+    /// The specification of a registered server, and the reason for which it must not be started,
+    /// if there is one.
     pub(super) fn new(
         id: &str,
         registered: &RegisteredServer,
@@ -128,7 +130,8 @@ impl ServerSpecification {
         Failure::new(code, message).of_server(&*self.id)
     }
 
-    /// A failure whose cause is the server's own words, which may hold the secrets that it was given.
+    /// A failure whose cause is the server's own words, which may hold the secrets that it was
+    /// given.
     pub(super) fn server_failure(&self, words: &str) -> Failure {
         self.failure(Code::IntegrationUnavailable, self.redact(words))
     }

@@ -7,8 +7,8 @@ use crate::confine::ServerExit;
 use colibri_protocol::{Code, Failure};
 use colibri_registry::{SshTarget, is_user_name};
 
-/// Exit statuses: of ssh(1) itself, of a shell without the program, and of `colibri-mcp` for what it refuses and for a
-/// daemon that does not listen (sysexits(3)).
+/// Exit statuses: of ssh(1) itself, of a shell without the program, and of `colibri-mcp` for what
+/// it refuses and for a daemon that does not listen (sysexits(3)).
 const SSH_FAILED: u8 = 255;
 const NO_PROGRAM: u8 = 127;
 const REFUSED: u8 = 77;
@@ -51,8 +51,8 @@ pub(super) fn key_owner(target: &SshTarget, uid: Option<u32>) -> anyhow::Result<
     }
 }
 
-/// What to do about the end of ssh(1). Its words, and those of the other host, are in `wrote`: a host that lies there
-/// gets a wrong remedy shown for itself, and nothing else.
+/// What to do about the end of ssh(1). Its words, and those of the other host, are in `wrote`: a
+/// host that lies there gets a wrong remedy shown for itself, and nothing else.
 pub(super) fn advice(
     target: &SshTarget,
     exit: Option<ServerExit>,

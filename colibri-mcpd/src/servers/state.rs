@@ -12,14 +12,16 @@ pub enum ProcessKey {
     Uid(u32),
     /// Those of one user's connection, or session over HTTP.
     Connection(u32, u64),
-    /// Those of one user, or of one user's connection, while others of them may be asked about in the processes before.
+    /// Those of one user, or of one user's connection, while others of them may be asked about in
+    /// the processes before.
     Beside(u32, Option<u64>, usize),
     /// One call of a user.
     Call(u32, u64),
 }
 
 impl ProcessKey {
-    /// The one for a user's call in a session, if it is in one; `number` is the call's, where each has its own.
+    /// The one for a user's call in a session, if it is in one; `number` is the call's, where each
+    /// has its own.
     pub fn of(
         isolation: Isolation,
         uid: u32,
@@ -90,7 +92,8 @@ impl ProcessKey {
 /// The viewer of a server's state. What became of other users' processes is not everybody's to see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Viewer {
-    /// An operator: sees that a process of anybody failed, and why. What it wrote is for its own user (and in the log).
+    /// An operator: sees that a process of anybody failed, and why. What it wrote is for its own
+    /// user (and in the log).
     Operator(Option<u32>),
     /// A user: sees what became of the processes that get that user's calls.
     User(u32),

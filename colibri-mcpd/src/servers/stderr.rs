@@ -1,4 +1,5 @@
-//! A server's standard error: logged within bounds, its beginning and its end stored for the error of a server that fails.
+//! A server's standard error: logged within bounds, its beginning and its end stored for the error
+//! of a server that fails.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::registry::secrets::SecretStore;
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;
-/// Bytes of the beginning and of the end of it that an error shows: what a server says first, and the last lines, in
-/// which a traceback has its reason.
+/// Bytes of the beginning and of the end of it that an error shows: what a server says first, and
+/// the last lines, in which a traceback has its reason.
 const MAX_BEGINNING: usize = 512;
 const MAX_END: usize = 1536;
 /// In so much time go at most [`MAX_LINES`] lines and [`MAX_BYTES`] bytes to the log.
@@ -23,7 +24,8 @@ const PERIOD: Duration = Duration::from_secs(60);
 const MAX_LINES: u32 = 200;
 const MAX_BYTES: usize = 64 * 1024;
 
-/// The part that may be logged of the standard error of those processes of a server that one user has.
+/// The part that may be logged of the standard error of those processes of a server that one user
+/// has.
 #[derive(Default)]
 pub struct Allowance(Mutex<Period>);
 
@@ -120,7 +122,8 @@ fn last_of(text: &str) -> &str {
 }
 
 impl StderrExcerpt {
-    /// From now on there is none: the process gets calls of several users, and may repeat what one of them said.
+    /// From now on there is none: the process gets calls of several users, and may repeat what one
+    /// of them said.
     pub(super) fn withhold(&self) {
         let mut excerpt = self.0.lock();
         *excerpt = Excerpt {
@@ -189,7 +192,8 @@ struct OmittedText {
 }
 
 impl Stderr {
-    /// Reads it to its end; logs a line an event, and how much was left out, at the end and once in a while.
+    /// Reads it to its end; logs a line an event, and how much was left out, at the end and once in
+    /// a while.
     pub async fn log(self, stderr: impl AsyncRead + Unpin) {
         let mut reader = FrameReader::new(stderr, MAX_LINE);
         let mut left_out = OmittedText::default();

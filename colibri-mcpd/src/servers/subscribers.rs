@@ -14,8 +14,8 @@ use crate::relay::{Client, SubscriptionGuard};
 use colibri_protocol::subscription::{URI_LIMIT, updated};
 use colibri_wire::Edits;
 
-/// The number of notifications that a subscriber gets of one resource in this time as the server sends them; later ones
-/// become one, when the time is over: it matters only that it was updated.
+/// The number of notifications that a subscriber gets of one resource in this time as the server
+/// sends them; later ones become one, when the time is over: it matters only that it was updated.
 const PACE: (u32, Duration) = (16, Duration::from_millis(100));
 /// The most parts of a URI that are looked at to find what it is a part of.
 const MAX_PARENTS: usize = 64;
@@ -63,7 +63,8 @@ impl Subscriber {
         has_room.then(|| Subscriber::new((client, outbox), None, shown, (true, held)))
     }
 
-    /// One who listens, and is told nothing before [`Subscriber::open`]. Its request is in the budget.
+    /// One who listens, and is told nothing before [`Subscriber::open`]. Its request is in the
+    /// budget.
     pub fn listening(
         client: &Arc<Client>,
         subscription: &str,
@@ -249,9 +250,9 @@ impl Subscriptions {
             .unwrap_or_default()
     }
 
-    /// The subscribers to be notified of this update: those of the resource, or of one that it is a part of
-    /// (2025-11-25, schema.ts, `ResourceUpdatedNotification`: "This might be a sub-resource of the one that the client
-    /// actually subscribed to").
+    /// The subscribers to be notified of this update: those of the resource, or of one that it is a
+    /// part of (2025-11-25, schema.ts, `ResourceUpdatedNotification`: "This might be a sub-resource
+    /// of the one that the client actually subscribed to").
     pub(super) fn concerned(&self, key: ProcessKey, updated: &str) -> Vec<Arc<Subscriber>> {
         let wanted = self.wanted.lock();
         let Some(of) = wanted.get(&key).filter(|_| updated.len() <= URI_LIMIT) else {

@@ -1,8 +1,8 @@
 //! Subscriptions to resources: who is told of updates, and by which process.
 //!
-//! A process is subscribed to a resource once, however many clients are, and to nothing that nobody wants any more.
-//! What is wanted of it belongs to whom its calls are of, not to the process: another one in its place is subscribed
-//! again.
+//! A process is subscribed to a resource once, however many clients are, and to nothing that nobody
+//! wants any more. What is wanted of it belongs to whom its calls are of, not to the process:
+//! another one in its place is subscribed again.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
@@ -103,7 +103,8 @@ impl HostedServer {
         }
     }
 
-    /// Subscribes somebody to a resource of the server, by its own URI, at the process that answers these calls.
+    /// Subscribes somebody to a resource of the server, by its own URI, at the process that answers
+    /// these calls.
     ///
     /// # Errors
     /// Why not.
@@ -138,7 +139,8 @@ impl HostedServer {
         }
     }
 
-    /// Has a process subscribed to what is wanted of it, and to nothing else: what of it is refused.
+    /// Has a process subscribed to what is wanted of it, and to nothing else: what of it is
+    /// refused.
     async fn bring_in_line(
         &self,
         key: ProcessKey,
@@ -262,8 +264,8 @@ impl HostedServer {
         refused
     }
 
-    /// A process is there: it is subscribed to what these wanted of the one before it, of whose resources nobody knows
-    /// what became meanwhile.
+    /// A process is there: it is subscribed to what these wanted of the one before it, of whose
+    /// resources nobody knows what became meanwhile.
     pub(super) fn resume_telling(
         self: &Arc<Self>,
         key: ProcessKey,

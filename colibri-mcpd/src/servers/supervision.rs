@@ -1,4 +1,5 @@
-//! A server's reactions to events of its processes: calls that were not sent or are lost, changed lists, ends.
+//! A server's reactions to events of its processes: calls that were not sent or are lost, changed
+//! lists, ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use colibri_protocol::{
 const SETTLE: Duration = Duration::from_millis(200);
 
 impl HostedServer {
-    /// Reads the lists of a process that changed, until they are as it says them now. Who begins it reads them alone.
+    /// Reads the lists of a process that changed, until they are as it says them now. Who begins it
+    /// reads them alone.
     pub(super) fn read_lists(self: &Arc<Self>, session: Arc<ServerSession>) {
         let mut features = session.definitions.to_read();
         if features.is_empty() {
@@ -150,7 +152,8 @@ impl Supervision {
                 let left = (call.entered + self.server.spec.limits.call)
                     .saturating_duration_since(Instant::now());
                 let has_attempts = call.attempt < self.server.spec.entry.attempts && wait < left;
-                // A session that the server forgot is no failure of it: the next attempt opens another.
+                // A session that the server forgot is no failure of it: the next attempt opens
+                // another.
                 let is_forgotten = has_attempts && wait.is_zero();
                 if !is_forgotten && self.gives_up(&mut call, has_attempts, &cause.attempt()) {
                     return Err(call);
@@ -177,11 +180,12 @@ impl Supervision {
         retry::wait_after(call.attempt, self.server.spec.context.next_retry())
     }
 
-    /// The wait before another attempt at a call that the server may have processed; `None`: no attempt follows.
+    /// The wait before another attempt at a call that the server may have processed; `None`: no
+    /// attempt follows.
     fn wait_if_uncertain(&self, call: &mut Call, cause: FailureCause) -> Option<Duration> {
-        // A call that only reads is made again where the process was lost, or the server failed. An error that a server
-        // answers is its answer, and a time-out is reported at once: each further attempt would take seconds, and its
-        // progress would be reported twice.
+        // A call that only reads is made again where the process was lost, or the server failed. An
+        // error that a server answers is its answer, and a time-out is reported at once: each
+        // further attempt would take seconds, and its progress would be reported twice.
         let is_lost = matches!(
             cause,
             FailureCause::Ours(Code::ServerDied | Code::ServerFailed)
@@ -230,8 +234,8 @@ impl Supervision {
         Ok(())
     }
 
-    /// Sends a call once more, after something, of which so much is a wait, since its last attempt failed so; it can be
-    /// cancelled until then.
+    /// Sends a call once more, after something, of which so much is a wait, since its last attempt
+    /// failed so; it can be cancelled until then.
     fn call_after(
         &self,
         mut call: Box<Call>,
@@ -252,8 +256,8 @@ impl Supervision {
         });
     }
 
-    /// Notes that a call is given up, whose failure could pass: it has no further attempt, or the breaker is open. False if
-    /// it goes on.
+    /// Notes that a call is given up, whose failure could pass: it has no further attempt, or the
+    /// breaker is open. False if it goes on.
     fn gives_up(&self, call: &mut Call, has_attempts: bool, failed: &AttemptFailure) -> bool {
         let mut inner = self.server.inner();
         let uid = call.client.caller.uid;

@@ -1,8 +1,8 @@
 //! The tap: a view of the messages between the daemon and a server.
 //!
-//! What nobody watches costs one relaxed atomic load a frame. What somebody watches is handed over as it is, to be
-//! redacted and shown elsewhere: into a queue with a limit, beyond which frames are dropped and counted, so that who
-//! watches slowly, or not at all, holds up nobody.
+//! What nobody watches costs one relaxed atomic load a frame. What somebody watches is handed over
+//! as it is, to be redacted and shown elsewhere: into a queue with a limit, beyond which frames are
+//! dropped and counted, so that who watches slowly, or not at all, holds up nobody.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,8 +28,8 @@ const MAX_TOGETHER: usize = 64;
 /// Shorter frames are copied: a few bytes must not keep a large read buffer alive.
 const COPIED: usize = 64 * 1024;
 
-/// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and they are no part of
-/// what a queue counts.
+/// Bytes of an id, and characters of a name, that are kept: clients and servers choose them, and
+/// they are no part of what a queue counts.
 const MAX_KEPT: usize = 256;
 
 fn kept(name: &str) -> String {
@@ -127,7 +127,8 @@ impl TapQueue {
         let mut waiting = self.waiting.lock();
         let held = seen.frame.len();
         let full = waiting.frames.len() >= MAX_FRAMES || waiting.bytes + held > MAX_BYTES;
-        // Once a frame was dropped the rest of the burst is, too: so a gap is one gap, and its place is known.
+        // Once a frame was dropped the rest of the burst is, too: so a gap is one gap, and its
+        // place is known.
         if (full && !waiting.frames.is_empty()) || waiting.dropped > 0 {
             waiting.dropped += 1;
         } else {

@@ -1,5 +1,5 @@
-//! Clients that listen to what becomes of tasks: a `subscriptions/listen` of a client is one at each process that has
-//! some of them.
+//! Clients that listen to what becomes of tasks: a `subscriptions/listen` of a client is one at
+//! each process that has some of them.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -40,8 +40,8 @@ impl Drop for TaskListenGuard {
 }
 
 impl ServerSession {
-    /// Has the server tell a client of tasks, which are this server's own ids: those that it honours, and what lasts as
-    /// long as it is told. `None`: of none.
+    /// Has the server tell a client of tasks, which are this server's own ids: those that it
+    /// honours, and what lasts as long as it is told. `None`: of none.
     pub async fn listen_to_tasks(
         self: &Arc<Self>,
         client: &Client,
@@ -74,7 +74,8 @@ impl ServerSession {
         (!honoured.is_empty()).then_some((honoured, listening as SubscriptionGuard))
     }
 
-    /// The server says which tasks it tells of. `false`: that is not what it was asked under this number.
+    /// The server says which tasks it tells of. `false`: that is not what it was asked under this
+    /// number.
     pub(super) fn tasks_acknowledged(&self, number: u64, honoured: &SubscriptionFilter) -> bool {
         let mut state = self.state();
         let Some(listener) = state.watching.tasks.get_mut(&number) else {

@@ -1,8 +1,9 @@
 //! The tasks that servers have, and the ids by which clients know them.
 //!
-//! A task's id towards clients is a random number of ours: it says nothing of the server's own id, and whoever else has
-//! it can do nothing with it, since it is good for the user alone whose call became the task. A task that is open
-//! counts as in flight: its process is not ended for being idle.
+//! A task's id towards clients is a random number of ours: it says nothing of the server's own id,
+//! and whoever else has it can do nothing with it, since it is good for the user alone whose call
+//! became the task. A task that is open counts as in flight: its process is not ended for being
+//! idle.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -41,7 +42,8 @@ struct ServerTask {
     uid: u32,
     server: Arc<str>,
     tool: Box<str>,
-    /// The process that has it. It may be one that gets no new calls, and of a server that its entry's change replaced.
+    /// The process that has it. It may be one that gets no new calls, and of a server that its
+    /// entry's change replaced.
     process: (u64, Weak<ProcessHandle>),
     own: Box<str>,
     until: Instant,
@@ -95,8 +97,8 @@ impl Default for ServerTasks {
 }
 
 impl ServerTasks {
-    /// Our id of a task that a process, with its number and its server's id, tells a user of, who called this tool of it.
-    /// A new one is remembered.
+    /// Our id of a task that a process, with its number and its server's id, tells a user of, who
+    /// called this tool of it. A new one is remembered.
     ///
     /// # Errors
     /// As many are remembered as may be: how many.

@@ -15,7 +15,8 @@ pub struct Actor<'a> {
     pub session: Option<&'a str>,
     /// True if the person sees and may cancel the tasks of others.
     pub operator: bool,
-    /// The groups whose shared tasks this actor sees, besides those shared with all; `None`: no shared task.
+    /// The groups whose shared tasks this actor sees, besides those shared with all; `None`: no
+    /// shared task.
     pub groups: Option<&'a [u32]>,
 }
 
@@ -47,7 +48,8 @@ impl Actor<'_> {
         })
     }
 
-    /// True if this actor has the task, or had it when it ended; a person has what their agents have.
+    /// True if this actor has the task, or had it when it ended; a person has what their agents
+    /// have.
     fn has_claim(self, task: &Task) -> bool {
         match self.session {
             Some(session) => task.claimed_session.as_deref() == Some(session),
@@ -55,7 +57,8 @@ impl Actor<'_> {
         }
     }
 
-    /// The SQL condition for the tasks that this actor may see. Its parameters are added to `values`.
+    /// The SQL condition for the tasks that this actor may see. Its parameters are added to
+    /// `values`.
     ///
     /// # Errors
     /// [`StoreError::Board`].

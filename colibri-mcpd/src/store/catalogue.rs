@@ -1,4 +1,5 @@
-//! The catalogue: what each server said of itself when it last ran, so that lists need no running server.
+//! The catalogue: what each server said of itself when it last ran, so that lists need no running
+//! server.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,8 @@ impl Database {
     /// [`StoreError::Sqlite`].
     pub fn catalogue(&self, key: CatalogueKey<'_>) -> Result<Option<CatalogueEntry>, StoreError> {
         self.with(|connection| {
-            // One transaction, so that another process cannot change the lists between the two reads.
+            // One transaction, so that another process cannot change the lists between the two
+            // reads.
             let transaction = connection.transaction()?;
             let entry = transaction
                 .prepare_cached(
@@ -74,8 +76,9 @@ impl Database {
         })
     }
 
-    /// Keeps `entry` as what is known of the server, in place of whatever was known of it under any key: a server has
-    /// one registry entry and one executable at a time, and so the table stays as small as the registry.
+    /// Keeps `entry` as what is known of the server, in place of whatever was known of it under any
+    /// key: a server has one registry entry and one executable at a time, and so the table stays as
+    /// small as the registry.
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`]; what was known before then still is.

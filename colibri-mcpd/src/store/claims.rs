@@ -1,8 +1,9 @@
-//! Claims: who has a task, and what becomes of it. A claim has a number; whatever is done with a task names the claim
-//! under which it is done, and one that is over does nothing.
+//! Claims: who has a task, and what becomes of it. A claim has a number; whatever is done with a
+//! task names the claim under which it is done, and one that is over does nothing.
 //!
-//! Each change is one statement that names the status and the claim that it found, so that it holds where statements
-//! of others come between, as in PostgreSQL. What it says stays within what PostgreSQL takes too.
+//! Each change is one statement that names the status and the claim that it found, so that it holds
+//! where statements of others come between, as in PostgreSQL. What it says stays within what
+//! PostgreSQL takes too.
 
 use super::actor::{Actor, bind};
 use super::database::Database;
@@ -68,8 +69,9 @@ fn fits(capabilities: &[String], values: &mut Vec<Value>) -> String {
 }
 
 impl Database {
-    /// Claims the next of a person's own tasks, or else of those shared with them, if these are sought: the oldest of the
-    /// highest priority. What is reserved for an instance comes first there, and an instance has one task at a time.
+    /// Claims the next of a person's own tasks, or else of those shared with them, if these are
+    /// sought: the oldest of the highest priority. What is reserved for an instance comes first
+    /// there, and an instance has one task at a time.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
@@ -104,7 +106,8 @@ impl Database {
             // PostgreSQL must see each parameter.
             None => "CAST(?2 AS TEXT) IS NULL",
         };
-        // Each alone is one walk of an index to its first row; an order over all of them would sort the whole queue.
+        // Each alone is one walk of an index to its first row; an order over all of them would sort
+        // the whole queue.
         let reserved = who.session.map(|_| match &shared {
             Some(shared) => format!("for_session = ?2 AND ({own} OR {shared})"),
             // The sum keeps SQLite from the index of all that the creator has waiting.
@@ -182,7 +185,8 @@ impl Database {
     /// Carries out an order.
     ///
     /// # Errors
-    /// [`StoreError::Task`] for what the order cannot be carried out on; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::Task`] for what the order cannot be carried out on; [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub(crate) fn order(
         &self,
         id: u64,
@@ -208,10 +212,12 @@ impl Database {
         })
     }
 
-    /// Keeps a queued task that `who` created, or that is shared with them, for an instance; with a time, until then.
+    /// Keeps a queued task that `who` created, or that is shared with them, for an instance; with a
+    /// time, until then.
     ///
     /// # Errors
-    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's; [`StoreError::Sqlite`].
+    /// [`StoreError::Task`] where it is not queued, kept for another, or another person's;
+    /// [`StoreError::Sqlite`].
     pub(crate) fn reserve(
         &self,
         id: u64,
@@ -279,8 +285,8 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
-        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of them. SQLite would take
-        // the index of the status instead.
+        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of
+        // them. SQLite would take the index of the status instead.
         let tasks = if self.fleet().is_some() {
             "tasks"
         } else {
@@ -301,8 +307,8 @@ impl Database {
         Ok(creators)
     }
 
-    /// The next task of this person that nobody has or is to have, for which one of these capabilities is some use;
-    /// `after` this priority and number.
+    /// The next task of this person that nobody has or is to have, for which one of these
+    /// capabilities is some use; `after` this priority and number.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -505,8 +511,8 @@ fn one(statements: &mut dyn Statements, id: u64) -> Result<Task, TransactionErro
 }
 
 impl Database {
-    /// Writes what has changed of a task, if it still is where it was found, and, where an instance of this host has it,
-    /// if this host's lease is in force.
+    /// Writes what has changed of a task, if it still is where it was found, and, where an instance
+    /// of this host has it, if this host's lease is in force.
     pub(super) fn write(
         &self,
         statements: &mut dyn Statements,

@@ -17,22 +17,23 @@ use parking_lot::{Mutex, MutexGuard};
 pub struct Database {
     path: PathBuf,
     connection: Mutex<Connection>,
-    /// The reason for which the last statement failed, where that stays until somebody looks after it.
+    /// The reason for which the last statement failed, where that stays until somebody looks after
+    /// it.
     failing: Mutex<Option<String>>,
     /// Where the board's tables are PostgreSQL's: the hosts that share them.
     fleet: Option<Arc<Fleet>>,
 }
 
 impl Database {
-    /// Opens `colibri.db` in `state_dir`, makes what does not exist (directory 0700, file 0600), and brings an older
-    /// schema up to date.
+    /// Opens `colibri.db` in `state_dir`, makes what does not exist (directory 0700, file 0600),
+    /// and brings an older schema up to date.
     ///
     /// # Errors
-    /// [`StoreError::File`] if the directory or file belongs to somebody else or others may write it; [`StoreError::Newer`],
-    /// [`StoreError::Foreign`], [`StoreError::Sqlite`].
+    /// [`StoreError::File`] if the directory or file belongs to somebody else or others may write
+    /// it; [`StoreError::Newer`], [`StoreError::Foreign`], [`StoreError::Sqlite`].
     pub fn open(state_dir: &Path) -> Result<Self, StoreError> {
-        // One at a time: the descriptor with which one thread makes the file must be closed before another's SQLite
-        // takes locks on it (see `open::prepare`).
+        // One at a time: the descriptor with which one thread makes the file must be closed before
+        // another's SQLite takes locks on it (see `open::prepare`).
         static OPENING: Mutex<()> = Mutex::new(());
         let _alone = OPENING.lock();
         let path = open::prepare(state_dir)?;
@@ -60,7 +61,8 @@ impl Database {
         &self.path
     }
 
-    /// The connection. A panic elsewhere while it was held has dropped, hence rolled back, its transaction.
+    /// The connection. A panic elsewhere while it was held has dropped, hence rolled back, its
+    /// transaction.
     pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
         self.connection.lock()
     }
@@ -96,7 +98,8 @@ impl Database {
 }
 
 impl Database {
-    /// Runs `work` as the only writer. What it changed is there whole once this has returned, or not at all.
+    /// Runs `work` as the only writer. What it changed is there whole once this has returned, or
+    /// not at all.
     pub(super) fn transact<T>(
         &self,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, TransactionError>,
@@ -122,8 +125,8 @@ impl Database {
 
 /// The board's tables, which are SQLite's or PostgreSQL's.
 impl Database {
-    /// Makes changes of the board's tables that belong together. They are there whole once this has returned, or not at
-    /// all.
+    /// Makes changes of the board's tables that belong together. They are there whole once this has
+    /// returned, or not at all.
     pub(super) fn change_board<T>(
         &self,
         work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
@@ -198,7 +201,8 @@ impl Database {
     }
 }
 
-/// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before it.
+/// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before
+/// it.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

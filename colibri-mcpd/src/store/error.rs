@@ -4,7 +4,8 @@ use colibri_trail::reserve::{Reserve, Use};
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
-/// The most tasks in the store, so that runaway callers cannot fill the disk (about 4 GiB at the worst).
+/// The most tasks in the store, so that runaway callers cannot fill the disk (about 4 GiB at the
+/// worst).
 pub(crate) const MAX_TASKS: i64 = 100_000;
 
 /// An error of the store.
@@ -202,7 +203,8 @@ fn advice(path: &Path, error: &rusqlite::Error) -> String {
     }
 }
 
-/// Looks whether something new of so many bytes can be stored here without the space that is reserved for the trail.
+/// Looks whether something new of so many bytes can be stored here without the space that is
+/// reserved for the trail.
 ///
 /// # Errors
 /// [`StoreError::NoRoom`].

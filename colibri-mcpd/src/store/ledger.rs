@@ -1,4 +1,5 @@
-//! The cost of calls, lists and models, by day, person, agent, client, task, model, server, method and tool.
+//! The cost of calls, lists and models, by day, person, agent, client, task, model, server, method
+//! and tool.
 
 use std::collections::BTreeSet;
 

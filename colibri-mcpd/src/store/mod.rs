@@ -1,11 +1,13 @@
-//! SQLite: tasks, schedules, what people spent, the ledger, what was last seen of every server, summaries of tools.
+//! SQLite: tasks, schedules, what people spent, the ledger, what was last seen of every server,
+//! summaries of tools.
 //!
-//! One file, `colibri.db`, in the state directory, in write-ahead mode and synchronised at each commit: what a method
-//! has answered survives the daemon's and the machine's sudden end, and what it had not answered is there whole or not
-//! at all. All methods are synchronous. Reads touch memory; a write waits for the disk, so an asynchronous caller wraps
-//! it in a blocking section.
+//! One file, `colibri.db`, in the state directory, in write-ahead mode and synchronised at each
+//! commit: what a method has answered survives the daemon's and the machine's sudden end, and what
+//! it had not answered is there whole or not at all. All methods are synchronous. Reads touch
+//! memory; a write waits for the disk, so an asynchronous caller wraps it in a blocking section.
 //!
-//! Tasks and schedules alone may stand in PostgreSQL instead, which many hosts share (`fleet`). Their SQL is the same.
+//! Tasks and schedules alone may stand in PostgreSQL instead, which many hosts share (`fleet`).
+//! Their SQL is the same.
 
 mod actor;
 mod catalogue;

@@ -14,21 +14,23 @@ use tracing::warn;
 /// The file's name in the state directory.
 const FILE: &str = "colibri.db";
 
-/// SQLite's `application_id` ("COLI"): tells our file from another program's before anything is written to it.
+/// SQLite's `application_id` ("COLI"): tells our file from another program's before anything is
+/// written to it.
 const APPLICATION_ID: i64 = 0x434F_4C49;
 
-/// The most bytes of a file that is looked through for damage when it is opened: a larger one would delay the start. What
-/// is damaged there is named by whatever reads it.
+/// The most bytes of a file that is looked through for damage when it is opened: a larger one would
+/// delay the start. What is damaged there is named by whatever reads it.
 const MAX_CHECKED: u64 = 256 << 20;
 
 /// The smallest page of SQLite, in bytes; a database has one at least.
 const SMALLEST: u64 = 512;
 
-/// The time for which a statement waits for another process (the operator's `sqlite3`, say) to finish its transaction.
+/// The time for which a statement waits for another process (the operator's `sqlite3`, say) to
+/// finish its transaction.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// Schema changes, oldest first: entry `n` brings `user_version` from `n` to `n + 1`. An entry that was released is
-/// never edited; a change is a new entry.
+/// Schema changes, oldest first: entry `n` brings `user_version` from `n` to `n + 1`. An entry that
+/// was released is never edited; a change is a new entry.
 const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE tasks (
@@ -225,8 +227,8 @@ const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// Makes the state directory and the file where they are missing, and refuses those that others could have prepared.
-/// Returns the file's path with all symbolic links of the directory resolved.
+/// Makes the state directory and the file where they are missing, and refuses those that others
+/// could have prepared. Returns the file's path with all symbolic links of the directory resolved.
 pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, StoreError> {
     let here = |why: String| StoreError::File {
         path: state_dir.to_owned(),
@@ -262,12 +264,13 @@ pub(super) fn prepare(state_dir: &Path) -> Result<PathBuf, StoreError> {
     Ok(path)
 }
 
-/// Makes the file with mode 0600, or takes the permissions of group and others from an existing one of ours. SQLite
-/// gives its `-wal` and `-shm` files the mode of the database.
+/// Makes the file with mode 0600, or takes the permissions of group and others from an existing one
+/// of ours. SQLite gives its `-wal` and `-shm` files the mode of the database.
 ///
-/// An existing file is looked at but never opened: closing a descriptor of it would drop the locks that SQLite holds on
-/// it in this process (sqlite.org, "How To Corrupt An SQLite Database File", 2.2). Nobody else can swap it in between,
-/// since [`prepare`] has seen that nobody else may write the directory.
+/// An existing file is looked at but never opened: closing a descriptor of it would drop the locks
+/// that SQLite holds on it in this process (sqlite.org, "How To Corrupt An SQLite Database File",
+/// 2.2). Nobody else can swap it in between, since [`prepare`] has seen that nobody else may write
+/// the directory.
 fn secure(path: &Path) -> Result<(), StoreError> {
     let here = |why: String| StoreError::File {
         path: path.to_owned(),
@@ -398,7 +401,8 @@ fn check(connection: &Connection, path: &Path, known: i64) -> Result<i64, StoreE
     Ok(found)
 }
 
-/// Looks through the file for pages that cannot be what was written, as a power failure or a failing disk leaves them.
+/// Looks through the file for pages that cannot be what was written, as a power failure or a
+/// failing disk leaves them.
 fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let sqlite = |error| StoreError::Sqlite {
         path: path.to_owned(),
@@ -407,7 +411,8 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     let length = |path: &Path| path.metadata().map_or(0, |file| file.len());
     let size = length(path);
     let page = connection.query_row("PRAGMA page_size", [], |row| row.get::<_, u32>(0));
-    // SQLite takes what is missing of a page for zeros. A page that the log has may be half written here.
+    // SQLite takes what is missing of a page for zeros. A page that the log has may be half written
+    // here.
     let is_cut =
         size % u64::from(page.map_err(sqlite)?) != 0 && length(&path.with_extension("db-wal")) == 0;
     let found = match () {
@@ -426,7 +431,8 @@ fn find_damage(connection: &Connection, path: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Runs the migrations that the file lacks, in one transaction with the new number: all of it happens, or none.
+/// Runs the migrations that the file lacks, in one transaction with the new number: all of it
+/// happens, or none.
 fn migrate(
     connection: &mut Connection,
     path: &Path,
@@ -437,7 +443,8 @@ fn migrate(
         path: path.to_owned(),
         error,
     };
-    // Asked again under the write lock: another process may have been migrating since the first look.
+    // Asked again under the write lock: another process may have been migrating since the first
+    // look.
     let transaction = connection
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(sqlite)?;

@@ -1,5 +1,5 @@
-//! The most tasks and schedules of one user, so that nobody fills the board for others. Once half of all places are
-//! taken one user may have a tenth of what they may have before.
+//! The most tasks and schedules of one user, so that nobody fills the board for others. Once half
+//! of all places are taken one user may have a tenth of what they may have before.
 
 use rusqlite::types::Value;
 
@@ -37,11 +37,13 @@ fn admits(
     Ok(own < most / 10 || own < most && all()? < max / 2)
 }
 
-/// Makes a place for one more task of a user. Of tasks that have ended the oldest gives way: of this user's, where they
-/// have as many as are kept of one; where all places are taken, of the user's who has most of them.
+/// Makes a place for one more task of a user. Of tasks that have ended the oldest gives way: of
+/// this user's, where they have as many as are kept of one; where all places are taken, of the
+/// user's who has most of them.
 ///
 /// # Errors
-/// [`StoreError::OpenTasks`] where the user has as many open ones as they may; [`StoreError::Full`] where none has ended.
+/// [`StoreError::OpenTasks`] where the user has as many open ones as they may; [`StoreError::Full`]
+/// where none has ended.
 pub(super) fn place_for_task(
     statements: &mut dyn Statements,
     person: i64,

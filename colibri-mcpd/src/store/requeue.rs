@@ -1,4 +1,5 @@
-//! Claims that end without their holder: what lapsed, what instances and hosts had that are gone, what was kept for them.
+//! Claims that end without their holder: what lapsed, what instances and hosts had that are gone,
+//! what was kept for them.
 
 use super::claims::back;
 use super::database::Database;
@@ -104,8 +105,8 @@ impl Database {
         })
     }
 
-    /// Takes back what this host's instances had: none of them is there any more. What was only kept for one is free
-    /// again.
+    /// Takes back what this host's instances had: none of them is there any more. What was only
+    /// kept for one is free again.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].

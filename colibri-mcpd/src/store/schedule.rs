@@ -110,11 +110,12 @@ impl Database {
         deleted.ok_or_else(|| TaskRefusal::NoSchedule(id).into())
     }
 
-    /// Notes a run, and when the next is due; with a task, adds that as a part of it. `None`: somebody else has noted
-    /// this run already.
+    /// Notes a run, and when the next is due; with a task, adds that as a part of it. `None`:
+    /// somebody else has noted this run already.
     ///
     /// # Errors
-    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`], [`StoreError::Unrecorded`]; the run then is still due.
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`]; the run then is still due.
     pub(crate) fn run_schedule(
         &self,
         schedule: &Schedule,

@@ -1,5 +1,5 @@
-//! The full-text index of tools: SQLite's FTS5, in memory. All that is in it can be had from the servers' definitions
-//! again, so that nothing of it is on the disk, and no search waits for one.
+//! The full-text index of tools: SQLite's FTS5, in memory. All that is in it can be had from the
+//! servers' definitions again, so that nothing of it is on the disk, and no search waits for one.
 
 use rusqlite::{Connection, params};
 
@@ -68,8 +68,9 @@ impl ToolIndex {
         changed.map_err(failed)
     }
 
-    /// The tools that have a word, and what each is worth by BM25: the more the better. A word that ends with `*` stands
-    /// for all that begin so. It is quoted: no word means anything to the query language.
+    /// The tools that have a word, and what each is worth by BM25: the more the better. A word that
+    /// ends with `*` stands for all that begin so. It is quoted: no word means anything to the
+    /// query language.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].

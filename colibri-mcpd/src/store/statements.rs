@@ -1,8 +1,8 @@
 //! Statements on the board's tables, whichever database holds them.
 //!
-//! The board's SQL stays within what SQLite and PostgreSQL both take, with parameters `?1`, `?2`… Its values are numbers,
-//! texts and NULL. What the two cannot have alike is here: locks of rows, and numbers of people and instances, which are
-//! one host's own.
+//! The board's SQL stays within what SQLite and PostgreSQL both take, with parameters `?1`, `?2`…
+//! Its values are numbers, texts and NULL. What the two cannot have alike is here: locks of rows,
+//! and numbers of people and instances, which are one host's own.
 
 use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, params_from_iter};
@@ -76,7 +76,8 @@ pub(super) trait HostNames {
     /// The name of a number, if the board has one.
     fn name(&self, number: i64) -> Option<String>;
 
-    /// The reason for which a task is foreign: no host that counts here has signed it as it stands on the board.
+    /// The reason for which a task is foreign: no host that counts here has signed it as it stands
+    /// on the board.
     fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String>;
 
     /// The same of a schedule, of which `facts` is what is signed.

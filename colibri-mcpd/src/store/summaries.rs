@@ -78,7 +78,8 @@ impl Database {
         })
     }
 
-    /// The calls that were made for summaries in the hour before, by the server whose tools they were about.
+    /// The calls that were made for summaries in the hour before, by the server whose tools they
+    /// were about.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
@@ -86,8 +87,8 @@ impl Database {
         self.with(|connection| calls(connection, now))
     }
 
-    /// Notes that a call is made for a server's tools, unless there were as many in the hour before, of this server or
-    /// of all, as there may be; whether it may be made.
+    /// Notes that a call is made for a server's tools, unless there were as many in the hour
+    /// before, of this server or of all, as there may be; whether it may be made.
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].

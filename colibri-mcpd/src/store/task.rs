@@ -42,9 +42,9 @@ pub struct TaskFilter {
 }
 
 impl TaskFilter {
-    /// The cursor of the page after task `id`: the number and eight bytes of a digest over it and the filter, in
-    /// hexadecimal. The digest finds mistakes (cut off, or used with another filter); it keeps no secret, since every
-    /// place of the list may be asked for anyway.
+    /// The cursor of the page after task `id`: the number and eight bytes of a digest over it and
+    /// the filter, in hexadecimal. The digest finds mistakes (cut off, or used with another
+    /// filter); it keeps no secret, since every place of the list may be asked for anyway.
     fn cursor(&self, id: i64) -> String {
         let mut digest = Sha256::new();
         digest.update(b"colibri tasks\n");
@@ -79,11 +79,12 @@ impl TaskFilter {
 }
 
 impl Database {
-    /// Adds a task, and returns it as stored; where a session is named, it is kept for that instance. Lengths are the
-    /// caller's to check.
+    /// Adds a task, and returns it as stored; where a session is named, it is kept for that
+    /// instance. Lengths are the caller's to check.
     ///
     /// # Errors
-    /// [`StoreError::OpenTasks`], [`StoreError::Full`]; [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    /// [`StoreError::OpenTasks`], [`StoreError::Full`]; [`StoreError::Sqlite`],
+    /// [`StoreError::Unrecorded`].
     pub(crate) fn add_task(
         &self,
         new: NewTask,
@@ -94,10 +95,12 @@ impl Database {
         self.change_board(|statements| self.insert(statements, new, for_session, now, tell))
     }
 
-    /// Adds a task that a call left, unless its creator has an open one of this title and source, which is returned then.
+    /// Adds a task that a call left, unless its creator has an open one of this title and source,
+    /// which is returned then.
     ///
     /// # Errors
-    /// [`StoreError::Deferred`] where they have `most` open ones of such sources; as [`Database::add_task`].
+    /// [`StoreError::Deferred`] where they have `most` open ones of such sources; as
+    /// [`Database::add_task`].
     pub(crate) fn add_deferred(
         &self,
         new: NewTask,
@@ -156,11 +159,13 @@ impl Database {
         found.ok_or_else(|| TaskRefusal::Missing(id).into())
     }
 
-    /// The tasks that `who` sees and `filter` lets through, newest first, at most `limit` (1 to `MAX_PAGE`), from where `cursor`
-    /// points. Tasks that come in during a walk do not shift its pages.
+    /// The tasks that `who` sees and `filter` lets through, newest first, at most `limit` (1 to
+    /// `MAX_PAGE`), from where `cursor` points. Tasks that come in during a walk do not shift its
+    /// pages.
     ///
     /// # Errors
-    /// [`StoreError::Cursor`] for a cursor that this filter's list did not give out; [`StoreError::Sqlite`].
+    /// [`StoreError::Cursor`] for a cursor that this filter's list did not give out;
+    /// [`StoreError::Sqlite`].
     pub fn tasks(
         &self,
         who: Actor<'_>,
@@ -294,8 +299,8 @@ fn new_task(id: u64, said: NewTask, for_session: Option<&str>, now: u64) -> Task
     }
 }
 
-/// The columns that [`read`] reads, in its order; on a board of many hosts those of signatures follow, which
-/// [`BoardRow`] has beside them.
+/// The columns that [`read`] reads, in its order; on a board of many hosts those of signatures
+/// follow, which [`BoardRow`] has beside them.
 pub(super) const COLUMNS: &str = "id, title, description, source, status, required_capabilities, priority, created_by, \
     created_at, updated_at, claim, claimed_by, claimed_session, lease_until, for_session, attempts, reason, \
     started_at, ended_at, share, may, by_person, tainted/*seal*/";
@@ -560,7 +565,8 @@ mod tests {
         ) {
             let state = tempfile::tempdir().unwrap();
             let store = Database::open(state.path()).unwrap();
-            // One commit at the disk's pace is enough: these tests are about order, not about durability.
+            // One commit at the disk's pace is enough: these tests are about order, not about
+            // durability.
             store.with(|c| c.pragma_update(None, "synchronous", "OFF")).unwrap();
             let mut expected = Vec::new();
             for (s, from) in tasks {

@@ -1,5 +1,5 @@
-//! The promise of the store, tried: a process that writes without pause is killed at random moments, and what it had
-//! been told is written is there, whole.
+//! The promise of the store, tried: a process that writes without pause is killed at random
+//! moments, and what it had been told is written is there, whole.
 
 use super::{Actor, CatalogueEntry, CatalogueKey, Database};
 use colibri_api::{NewTask, TaskStatus};
@@ -61,7 +61,8 @@ fn child_writes_until_killed() {
     }
 }
 
-/// A file damaged by a power failure or a failing disk is refused with the remedy, or all of it is there.
+/// A file damaged by a power failure or a failing disk is refused with the remedy, or all of it is
+/// there.
 #[test]
 fn a_damaged_file_is_refused_and_says_what_to_do() {
     const PAGE: usize = 4096;
@@ -132,7 +133,8 @@ fn a_damaged_file_is_refused_and_says_what_to_do() {
 fn a_killed_writer_loses_nothing() {
     let temporary = tempfile::tempdir().unwrap();
     let mut written = 0_i64;
-    // A fixed sequence of "random" moments: lines to wait for, and then a few thousand turns of a loop.
+    // A fixed sequence of "random" moments: lines to wait for, and then a few thousand turns of a
+    // loop.
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -182,7 +184,8 @@ fn a_killed_writer_loses_nothing() {
             .unwrap();
         assert_eq!(orphans, 0);
         let count = i64::try_from(store.task_counts(Actor::DAEMON).unwrap()[1].1).unwrap();
-        // At most the one that was being written when the signal came may be there beyond what was told.
+        // At most the one that was being written when the signal came may be there beyond what was
+        // told.
         assert!(
             (written..=written + 1).contains(&count),
             "told {written}, found {count}"

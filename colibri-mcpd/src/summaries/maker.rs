@@ -25,8 +25,8 @@ pub(super) const MAX_CALLS_OF_SERVER: usize = 120;
 const ATTEMPTS: u32 = 3;
 /// The wait after a failure; it doubles with each one that follows, up to the second.
 const BETWEEN_ATTEMPTS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
-/// The time for which nothing is requested after a failure that stays until somebody changes something; and the longest
-/// wait of all.
+/// The time for which nothing is requested after a failure that stays until somebody changes
+/// something; and the longest wait of all.
 const AFTER_REFUSAL: Duration = Duration::from_secs(3600);
 /// The wait where an hour had as many calls as it may.
 const AFTER_LIMIT: Duration = Duration::from_secs(60);
@@ -90,7 +90,8 @@ impl SummaryMaker {
         }
     }
 
-    /// Makes what is missing, and again whenever this tells that the tools have changed. It never ends.
+    /// Makes what is missing, and again whenever this tells that the tools have changed. It never
+    /// ends.
     pub async fn work(mut self, mut changed: watch::Receiver<()>) {
         loop {
             let over = self.batch().await;
@@ -130,8 +131,9 @@ impl SummaryMaker {
         over
     }
 
-    /// The tool to summarise next, if there is one: of the server with the fewest refusals and then the fewest calls, so
-    /// that none with many tools, or with a definition that the provider refuses to read, keeps those of others waiting.
+    /// The tool to summarise next, if there is one: of the server with the fewest refusals and then
+    /// the fewest calls, so that none with many tools, or with a definition that the provider
+    /// refuses to read, keeps those of others waiting.
     fn next(&self, given_up: &HashSet<SummaryKey>) -> Result<Option<SummarisableTool>, BatchEnd> {
         let now = (self.clock)();
         let calls = self

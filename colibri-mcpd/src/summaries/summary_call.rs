@@ -9,7 +9,8 @@ use colibri_api::written_sentence;
 use colibri_text::{brief, visible};
 use colibri_wire::Json;
 
-/// The most characters of a description, and of a schema, that are sent: a definition may have 1 MiB.
+/// The most characters of a description, and of a schema, that are sent: a definition may have 1
+/// MiB.
 const MAX_PART: usize = 4_000;
 /// The most tokens of an answer.
 const MAX_TOKENS: u32 = 300;
@@ -17,7 +18,8 @@ const MAX_TOKENS: u32 = 300;
 const MAX_TASK_ID: usize = 200;
 /// The most characters of a reason.
 const MAX_WHY: usize = 300;
-/// Our own codes of what may go away by itself (docs/errors.md); the adapter says so of each failure.
+/// Our own codes of what may go away by itself (docs/errors.md); the adapter says so of each
+/// failure.
 const TRANSIENT: [&str; 11] = [
     "CONNECTION_LOST",
     "DAEMON_BUSY",

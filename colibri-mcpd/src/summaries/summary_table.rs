@@ -10,7 +10,8 @@ use tracing::warn;
 use crate::catalog::Item;
 use crate::store::{Database, MAX_SUMMARIES, StoredSummary};
 
-/// The time for which a model is not asked again that had nothing to say of a definition, in milliseconds.
+/// The time for which a model is not asked again that had nothing to say of a definition, in
+/// milliseconds.
 const AFTER_NOTHING: u64 = 24 * 3600 * 1000;
 
 /// The key of a stored summary: another schema or another pin is another one.
@@ -49,7 +50,8 @@ pub struct SummaryTable {
 }
 
 impl SummaryTable {
-    /// Those that the store has. Without them there are descriptions: a store that cannot be read is no reason to end.
+    /// Those that the store has. Without them there are descriptions: a store that cannot be read
+    /// is no reason to end.
     pub fn recall(store: &Database) -> Arc<SummaryTable> {
         let kept = store.summaries().unwrap_or_else(|error| {
             warn!("the summaries of tools were not read: {error}");

@@ -25,17 +25,20 @@ pub(super) struct SummarisableTool {
 
 /// The tools that there are.
 pub(super) trait ToolSource: Send + Sync {
-    /// The name under which the model adapter's tool is called; `None` if the adapter is not in the registry.
+    /// The name under which the model adapter's tool is called; `None` if the adapter is not in the
+    /// registry.
     fn adapter(&self) -> Option<String>;
 
     /// The tools that may be summarised.
     fn approved(&self) -> Vec<SummarisableTool>;
 
-    /// The question to a model about a tool; `None` if its definition is another one by now, or not approved.
+    /// The question to a model about a tool; `None` if its definition is another one by now, or not
+    /// approved.
     fn context(&self, tool: &SummarisableTool) -> Option<String>;
 }
 
-/// True if a definition may be sent: it is approved, by who may read it as well, and somebody may call the tool.
+/// True if a definition may be sent: it is approved, by who may read it as well, and somebody may
+/// call the tool.
 fn may_be_sent(item: &Item) -> bool {
     item.standing.is_approved()
         && &*item.server.spec.id != ADAPTER

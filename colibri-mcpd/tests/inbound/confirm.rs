@@ -1,5 +1,5 @@
-//! Calls that a person has to confirm, of clients in both eras whose program or whose person replies: over pipes, under
-//! a clock that jumps to the next thing that happens.
+//! Calls that a person has to confirm, of clients in both eras whose program or whose person
+//! replies: over pipes, under a clock that jumps to the next thing that happens.
 
 use std::io;
 use std::pin::Pin;

@@ -1,4 +1,5 @@
-//! What answers may cost: of an agent's instance at its agent socket, and of the person, at the daemon's own socket.
+//! What answers may cost: of an agent's instance at its agent socket, and of the person, at the
+//! daemon's own socket.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -25,7 +26,8 @@ use colibri_mcpd::store::CostQuery;
 use colibri_protocol::{Failure, Feature, Method, Version};
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 
-/// A client policy that says this of the cost of the agent's person and of the one who runs the test.
+/// A client policy that says this of the cost of the agent's person and of the one who runs the
+/// test.
 fn policy(cost: &Value) -> String {
     let rule = json!({"gates": ["write", "external-call"], "servers": {"*": ["*"]}, "operator": true, "cost": cost});
     let own = nix::unistd::geteuid().to_string();
@@ -504,7 +506,8 @@ async fn a_mode_goes_up_once_where_the_operator_lets_it_and_that_is_recorded() {
         own: None,
     };
     world.daemon.host.shares().recall([(uid, spent)]);
-    // Many calls at once, of several connections: each is answered, and one of them is the one that goes beyond.
+    // Many calls at once, of several connections: each is answered, and one of them is the one that
+    // goes beyond.
     let mut peers = Vec::new();
     for _ in 0..4 {
         peers.push(world.operator().await);
@@ -613,7 +616,8 @@ async fn calls_at_once_overrun_a_budget_by_no_more_than_small_results() {
     world.end().await;
 }
 
-/// A server whose answers take their shape only once two calls are at that, or one has been for a while.
+/// A server whose answers take their shape only once two calls are at that, or one has been for a
+/// while.
 #[derive(Default)]
 struct SlowServer {
     shaped: Mutex<u32>,

@@ -1,4 +1,5 @@
-//! What calls at an agent socket leave to the board: its person's tasks, in its name, and never all that there may be.
+//! What calls at an agent socket leave to the board: its person's tasks, in its name, and never all
+//! that there may be.
 
 use serde_json::{Value, json};
 
@@ -70,7 +71,8 @@ async fn what_an_agents_call_leaves_is_its_persons_and_in_its_name() {
         Value::Null,
         "{next}"
     );
-    // Another instance of the same person is told the same, somebody else's agent has nothing of it.
+    // Another instance of the same person is told the same, somebody else's agent has nothing of
+    // it.
     let second = world.agent("fedcba9876543210", ALL);
     assert_eq!(
         push(&mut second.connect().await, "feature/a").await,

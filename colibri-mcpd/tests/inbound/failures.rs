@@ -1,4 +1,5 @@
-//! Every class of failure, by a clock that is ours: how often a call is made, after which waits, and what is recorded.
+//! Every class of failure, by a clock that is ours: how often a call is made, after which waits,
+//! and what is recorded.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ const WAITS: [u64; 3] = [200, 1000, 5000];
 /// A limit is kept to a tenth of a second.
 const SLACK: u64 = 150;
 
-/// Notes that something happens to a server, and tells what its script says of it: the last word holds for what follows.
+/// Notes that something happens to a server, and tells what its script says of it: the last word
+/// holds for what follows.
 fn next<'a>(what: &str, script: &'a str) -> &'a str {
     let mut seen = SEEN.lock().unwrap();
     let times = seen.entry(what.to_owned()).or_default();
@@ -128,7 +130,8 @@ struct Row {
     method: &'static str,
     /// How long an attempt takes by itself, in milliseconds.
     takes: u64,
-    /// The codes of the attempts that fail, in order; one that succeeds comes after them if `succeeds`.
+    /// The codes of the attempts that fail, in order; one that succeeds comes after them if
+    /// `succeeds`.
     codes: &'static [&'static str],
     succeeds: bool,
 }
@@ -180,7 +183,8 @@ const LATE: &str = "TIMEOUT_CALL";
 const SLOW: &str = "TIMEOUT_START";
 const ODD: &str = "SERVER_ANSWER_INVALID";
 
-/// Every row of the table of classes that a server can bring about, before a byte of the call is sent and after.
+/// Every row of the table of classes that a server can bring about, before a byte of the call is
+/// sent and after.
 fn table() -> Vec<Row> {
     let second = json!({ "timeout_ms": 1000 });
     vec![
@@ -515,8 +519,8 @@ async fn a_server_that_was_taken_away_is_not_tried_again() {
     world.end().await;
 }
 
-/// A server behind a URL that answers calls with these heads, after so many ms where they say so, the last one again and
-/// again. When it was called.
+/// A server behind a URL that answers calls with these heads, after so many ms where they say so,
+/// the last one again and again. When it was called.
 async fn behind_a_url(
     heads: &'static [&'static str],
 ) -> (String, std::sync::Arc<Mutex<Vec<Instant>>>) {
@@ -629,7 +633,8 @@ async fn what_a_server_refuses_that_was_taken_away_is_not_tried_again() {
 async fn what_a_server_behind_a_url_refuses_is_tried_again_as_it_says() {
     const BUSY: &str = "429 Too Many Requests\r\nRetry-After: 7";
     const MUTE: &str = "503 Service Unavailable";
-    // The heads of its answers; whether its tool may be called twice; the waits, in ms; the code of each failure.
+    // The heads of its answers; whether its tool may be called twice; the waits, in ms; the code of
+    // each failure.
     type Case = (
         &'static [&'static str],
         bool,

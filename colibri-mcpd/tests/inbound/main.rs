@@ -1,5 +1,5 @@
-//! Agent sockets, over real sockets and servers in memory: who comes in there, what they may do, and what is
-//! left.
+//! Agent sockets, over real sockets and servers in memory: who comes in there, what they may do,
+//! and what is left.
 
 // Tests may stop where something is wrong.
 #![allow(clippy::unwrap_used)]

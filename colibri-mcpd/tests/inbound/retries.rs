@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use super::world::World;
 
-/// A world whose server `api` has the contract that ships, and answers `complete` as the call says. What is given up is
-/// no task here, so that a call's records are of its attempts alone.
+/// A world whose server `api` has the contract that ships, and answers `complete` as the call says.
+/// What is given up is no task here, so that a call's records are of its attempts alone.
 pub(crate) async fn world(more: Value) -> World {
     world_of(more, |term| drop(term.remove("task"))).await
 }

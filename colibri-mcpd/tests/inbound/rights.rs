@@ -1,5 +1,5 @@
-//! What an agent may do at its agent socket: never more than the person for whom it runs, and of that what its entry
-//! says.
+//! What an agent may do at its agent socket: never more than the person for whom it runs, and of
+//! that what its entry says.
 
 use std::sync::atomic::Ordering;
 
@@ -77,7 +77,8 @@ async fn an_agent_has_the_narrower_of_its_entry_and_its_person() {
             .contains("nknown tool"),
         "{unknown}"
     );
-    // By its entry, by its person, and of a server that its person has not: as a name that is no tool's and as near to others.
+    // By its entry, by its person, and of a server that its person has not: as a name that is no
+    // tool's and as near to others.
     for (forbidden, unknown) in [
         ("git__big", "git__bag"),
         ("git__status", "git__statis"),

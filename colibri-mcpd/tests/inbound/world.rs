@@ -37,9 +37,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// Longer than anything takes on a busy machine, and than a virtual clock is moved on by what is waited for.
+/// Longer than anything takes on a busy machine, and than a virtual clock is moved on by what is
+/// waited for.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
-/// The one for whom agents run here: nobody who may run these tests, as a first person with uid 1001 may.
+/// The one for whom agents run here: nobody who may run these tests, as a first person with uid
+/// 1001 may.
 pub(crate) const PERSON: Caller = Caller {
     uid: 91001,
     gid: 91001,

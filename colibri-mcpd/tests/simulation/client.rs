@@ -129,7 +129,8 @@ struct Asked {
     at: Instant,
     cancelled: Option<Instant>,
     batch: Option<usize>,
-    /// What is called, so that it can be called again, and whether that says that the person can be asked.
+    /// What is called, so that it can be called again, and whether that says that the person can be
+    /// asked.
     call: Value,
     can_be_asked: bool,
     retry: Option<Retry>,
@@ -331,8 +332,8 @@ impl Connection {
             .join(", ")
     }
 
-    /// Nothing more will come: what was asked must have been answered, unless it was cancelled, or the daemon ends and
-    /// had no time for it because servers or this client kept it waiting.
+    /// Nothing more will come: what was asked must have been answered, unless it was cancelled, or
+    /// the daemon ends and had no time for it because servers or this client kept it waiting.
     fn all_answered(&mut self) {
         let shutdown = self.world.books().shutdown;
         let given_up = shutdown.is_some_and(|at| at.elapsed() >= DRAIN || self.paused_until >= at);
@@ -578,8 +579,8 @@ impl Connection {
                 self.say(garbage.to_owned()).await;
             }
             83..86 if !self.subscribed.is_empty() => {
-                // A second request under an id in flight is refused under that id. Only a subscription is in flight for
-                // certain: any other answer may be under way.
+                // A second request under an id in flight is refused under that id. Only a
+                // subscription is in flight for certain: any other answer may be under way.
                 let ids: Vec<String> = self.subscribed.iter().cloned().collect();
                 let id = self.rng.pick(&ids).clone();
                 if self
@@ -702,7 +703,8 @@ impl Connection {
         }
     }
 
-    /// A server asks something: of one that can be asked, about a call of its user, under an id of its own.
+    /// A server asks something: of one that can be asked, about a call of its user, under an id of
+    /// its own.
     fn question(&mut self, message: &Value) {
         self.world.count("question to a legacy client");
         if !self.answers {
@@ -903,7 +905,8 @@ impl Connection {
             self.fail(&format!("was answered {id} outside its batch"));
         }
         let now = Instant::now();
-        // The answers of a batch leave together: one that was there before the cancellation may have waited for others.
+        // The answers of a batch leave together: one that was there before the cancellation may
+        // have waited for others.
         if batch.is_none() && late(&asked, now, self.paused_until) {
             self.fail(&format!("was answered {id} long after its cancellation"));
         }
@@ -982,7 +985,8 @@ impl Connection {
         }
     }
 
-    /// The answer to a call is its own tool's with all its progress before it, or an error of ours that says so.
+    /// The answer to a call is its own tool's with all its progress before it, or an error of ours
+    /// that says so.
     fn call_answered(&self, asked: &Asked, result: Option<&Value>, error: Option<&Value>) -> bool {
         let ours = result.is_some_and(|result| {
             result["isError"] == true && result["_meta"].get("org.colibri/error").is_some()
@@ -1028,7 +1032,8 @@ impl Connection {
             return true;
         }
         if asked.retry.is_some() && text.starts_with(&format!("{} progress=", asked.tag)) {
-            // Its server went on without the answer, to what it had asked about another call: progress went nowhere.
+            // Its server went on without the answer, to what it had asked about another call:
+            // progress went nowhere.
             return true;
         }
         let progress = if asked.token.is_some() {

@@ -1,26 +1,30 @@
-//! A deterministic simulation: the daemon's sessions, chain, pool and relay over in-memory pipes, with a clock that
-//! jumps to the next thing that happens, servers and clients that misbehave by chance, and a model that knows what may
-//! never happen. One seed decides everything, so what went wrong once can be seen again:
+//! A deterministic simulation: the daemon's sessions, chain, pool and relay over in-memory pipes,
+//! with a clock that jumps to the next thing that happens, servers and clients that misbehave by
+//! chance, and a model that knows what may never happen. One seed decides everything, so what went
+//! wrong once can be seen again:
 //!
 //! ```text
 //! COLIBRI_SIM_SEED=123 cargo test -p colibri-mcpd --test simulation
 //! ```
 //!
-//! runs that seed alone and prints all that happened; with COLIBRI_SIM_SEEDS=N it is the first of N, quietly.
-//! `COLIBRI_SHORT=1` runs a twentieth of the seeds.
+//! runs that seed alone and prints all that happened; with COLIBRI_SIM_SEEDS=N it is the first of
+//! N, quietly. `COLIBRI_SHORT=1` runs a twentieth of the seeds.
 //!
 //! What the model asserts:
-//! - one answer: every request that a client may still hear about is answered exactly once, within the limits, with
-//!   what belongs to it; a cancelled one at most once, and not after its cancellation was read; a batch as a whole;
+//! - one answer: every request that a client may still hear about is answered exactly once, within
+//!   the limits, with what belongs to it; a cancelled one at most once, and not after its
+//!   cancellation was read; a batch as a whole;
 //! - order: all progress of a call comes before its answer, in order, under the client's token;
-//! - resources: a client is told of updates of what it is subscribed to, under its own subscription, and of nothing else;
-//!   a process is subscribed to a resource once, and to none that nobody wanted;
-//! - the pool: a call comes to one process, once, after its handshake, in the era of the process's first message, to
-//!   nobody else's process, never through a closed gate; its cancellation reaches the process that has it;
+//! - resources: a client is told of updates of what it is subscribed to, under its own
+//!   subscription, and of nothing else; a process is subscribed to a resource once, and to none
+//!   that nobody wanted;
+//! - the pool: a call comes to one process, once, after its handshake, in the era of the process's
+//!   first message, to nobody else's process, never through a closed gate; its cancellation reaches
+//!   the process that has it;
 //! - no leak: at the end there is no client, call, queued byte, process, or task.
 //!
-//! Left out: the `colibri_*` tools that read the store, which does its work on threads of its own. Their calls pass the
-//! same stages; tests beside them show what they answer.
+//! Left out: the `colibri_*` tools that read the store, which does its work on threads of its own.
+//! Their calls pass the same stages; tests beside them show what they answer.
 
 // Tests may stop where something is wrong.
 #![allow(clippy::unwrap_used)]
@@ -72,7 +76,8 @@ const MAX_IDLE: u64 = 20;
 /// Calls in flight, then servers, then clients: what the daemon may take to end.
 const MAX_TO_END: Duration = Duration::from_secs(5 + 10 + 3);
 
-/// One store for all: what is kept in it is never found again, because no two registries have the same entries.
+/// One store for all: what is kept in it is never found again, because no two registries have the
+/// same entries.
 static STORE: LazyLock<(tempfile::TempDir, Arc<Database>)> = LazyLock::new(|| {
     // Memory where there is some: what the disk can do is the store's own tests' business.
     let memory = Path::new("/dev/shm");
@@ -128,7 +133,8 @@ fn run(seed: u64) -> Report {
     }
 }
 
-/// The servers of a registry, as the registry has them: entries of `generation` differ from those of any other.
+/// The servers of a registry, as the registry has them: entries of `generation` differ from those
+/// of any other.
 fn registry(
     profiles: &BTreeMap<String, Profile>,
     limits: &BTreeMap<String, [u64; 4]>,
@@ -162,7 +168,8 @@ fn registry(
     }
 }
 
-/// The servers that can be subscribed to: not those with a process for each call, which has nobody to tell.
+/// The servers that can be subscribed to: not those with a process for each call, which has nobody
+/// to tell.
 fn telling(profiles: &BTreeMap<String, Profile>) -> BTreeSet<String> {
     let telling = profiles
         .iter()
@@ -331,7 +338,8 @@ async fn simulate(seed: u64) -> Arc<World> {
         })
         .collect();
 
-    // The operator: changes the registry now and then, and perhaps ends the daemon while it is in use.
+    // The operator: changes the registry now and then, and perhaps ends the daemon while it is in
+    // use.
     let early = !calm && rng.chance(35);
     if !calm {
         for _ in 0..rng.below(4) {
@@ -381,14 +389,16 @@ async fn simulate(seed: u64) -> Arc<World> {
 
     drop((daemon, host, chain));
     sleep(Duration::from_secs(120)).await;
-    // A call that waited for another attempt holds its request until it is told that nobody wants it.
+    // A call that waited for another attempt holds its request until it is told that nobody wants
+    // it.
     if budget.queued() > 0 {
         world.fail(
             "the budget",
             &format!("{} bytes are still held", budget.queued()),
         );
     }
-    // Every queue holds the budget, every client and process holds a queue, and every call holds its client.
+    // Every queue holds the budget, every client and process holds a queue, and every call holds
+    // its client.
     if Arc::strong_count(&budget) > 1 {
         world.fail(
             "the budget",
@@ -463,7 +473,8 @@ fn count_panics() {
     }));
 }
 
-/// Ends the test if one seed makes no progress: a task that spins can be ended by nobody else on its thread.
+/// Ends the test if one seed makes no progress: a task that spins can be ended by nobody else on
+/// its thread.
 fn watch(running: Arc<Vec<AtomicU64>>) {
     std::thread::spawn(move || {
         let mut before: Vec<u64> = Vec::new();

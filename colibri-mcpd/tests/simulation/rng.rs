@@ -1,8 +1,10 @@
-//! Chance that repeats itself: SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", 2014).
+//! Chance that repeats itself: SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number
+//! Generators", 2014).
 
 use std::time::Duration;
 
-/// A source of chance. Each actor has its own, so that what one does never depends on how often another asked.
+/// A source of chance. Each actor has its own, so that what one does never depends on how often
+/// another asked.
 #[derive(Clone)]
 pub(crate) struct Rng(u64);
 

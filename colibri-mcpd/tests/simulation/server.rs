@@ -1,4 +1,5 @@
-//! Simulated servers: well-behaved ones of every version, and ones that do what servers do on a bad day.
+//! Simulated servers: well-behaved ones of every version, and ones that do what servers do on a bad
+//! day.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -970,7 +971,8 @@ impl Life {
             }
             _ => {}
         }
-        // Where there may be few processes, none waits for a person: in a calm world everybody's turn comes.
+        // Where there may be few processes, none waits for a person: in a calm world everybody's
+        // turn comes.
         let may_ask = self.profile.version != MODERN && self.profile.limit.is_none();
         if may_ask
             && shape != Shape::Broken

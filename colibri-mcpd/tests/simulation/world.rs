@@ -1,4 +1,5 @@
-//! What everybody in a simulated world can see: the clock, the log, the model's books, and what went wrong.
+//! What everybody in a simulated world can see: the clock, the log, the model's books, and what
+//! went wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -51,7 +52,8 @@ pub(crate) struct Made {
     pub connection: String,
     /// Its connection closed the gate, so no server may see it.
     pub narrow: bool,
-    /// How often it was made: a retry that is made twice is two calls to a server that has no retries.
+    /// How often it was made: a retry that is made twice is two calls to a server that has no
+    /// retries.
     pub times: u32,
     /// Processes that it came to.
     pub arrived: u32,
@@ -118,12 +120,14 @@ fn without_states(text: &str) -> String {
     out
 }
 
-/// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the other.
+/// A pipe: what is written to the first comes out of the second. Dropping either end is seen at the
+/// other.
 pub(crate) fn pipe(capacity: usize) -> (DuplexStream, DuplexStream) {
     tokio::io::duplex(capacity)
 }
 
-/// The writing end of a pipe to a process, whose closing is seen even when the process reads no more: the lifeline.
+/// The writing end of a pipe to a process, whose closing is seen even when the process reads no
+/// more: the lifeline.
 pub(crate) struct Lifeline {
     pub pipe: DuplexStream,
     /// Dropped with it.

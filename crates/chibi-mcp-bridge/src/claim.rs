@@ -1,5 +1,5 @@
-//! The lock of this bridge: made, renewed, removed. Every look that a change follows from is made under flock(2) of a
-//! second file, so that no two bridges take the same lock to be stale.
+//! The lock of this bridge: made, renewed, removed. Every look that a change follows from is made
+//! under flock(2) of a second file, so that no two bridges take the same lock to be stale.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -49,7 +49,8 @@ pub(crate) struct BridgeLock {
 }
 
 impl BridgeLock {
-    /// Makes the lock of a home, of a bridge that answers within `limit`. One of a bridge that is gone is replaced.
+    /// Makes the lock of a home, of a bridge that answers within `limit`. One of a bridge that is
+    /// gone is replaced.
     pub(crate) fn take(
         home: &Path,
         address: SocketAddrV4,

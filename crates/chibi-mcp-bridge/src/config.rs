@@ -24,11 +24,13 @@ const FILE: &str = "mcp-bridge.toml";
 const MAX_BYTES: u64 = 1 << 20;
 /// The time for which the bridge waits for another connection, if the file names none.
 const IDLE: Duration = Duration::from_secs(5 * 60);
-/// The longest time for an answer, if the file names none: clients that were written for another bridge wait 30 s.
+/// The longest time for an answer, if the file names none: clients that were written for another
+/// bridge wait 30 s.
 const LIMIT: Duration = Duration::from_secs(lock::ANSWER_SECS);
 /// The most that the file may say: a day.
 const MAX_LIMIT_SECS: i64 = 86_400;
-/// The longest time of a call that makes progress at the daemon, if its entry names none, in milliseconds.
+/// The longest time of a call that makes progress at the daemon, if its entry names none, in
+/// milliseconds.
 const TOTAL_MS: u64 = 3_600_000;
 /// The most that a file may say: a year.
 const MAX_MINUTES: f64 = 525_600.0;
@@ -79,8 +81,8 @@ struct Wrong {
 }
 
 impl BridgeConfig {
-    /// Reads the file of a home. Without one, or with one that cannot be read, these are the defaults; in the latter
-    /// case it says why on standard error.
+    /// Reads the file of a home. Without one, or with one that cannot be read, these are the
+    /// defaults; in the latter case it says why on standard error.
     pub(crate) fn load(home: &Path) -> BridgeConfig {
         let path = home.join(FILE);
         let found = match text(&path) {
@@ -273,8 +275,8 @@ fn servers(
     Ok(servers)
 }
 
-/// The entry of a server. What is not as the file must be is wrong with all of it; a program that is not there is wrong
-/// with this server.
+/// The entry of a server. What is not as the file must be is wrong with all of it; a program that
+/// is not there is wrong with this server.
 fn entry(
     name: &str,
     item: &Item,
@@ -335,7 +337,8 @@ fn entry(
     }
 }
 
-/// An entry that the daemon takes: one that it does not would be wrong with the whole registry there.
+/// An entry that the daemon takes: one that it does not would be wrong with the whole registry
+/// there.
 fn checked(id: &str, entry: Value) -> anyhow::Result<Value> {
     let text = json!({ "servers": { id: entry } }).to_string();
     let refused = match Registry::<ServerEntry, AgentEntry>::parse(text.as_bytes(), FILE) {
@@ -348,7 +351,8 @@ fn checked(id: &str, entry: Value) -> anyhow::Result<Value> {
     }
 }
 
-/// The permitted targets for an address that the person wrote down as such: this machine by its name, or that address.
+/// The permitted targets for an address that the person wrote down as such: this machine by its
+/// name, or that address.
 fn allowed(url: &str) -> Option<String> {
     let authority = colibri_api::authority(url);
     let host = match authority.strip_prefix('[') {

@@ -1,5 +1,5 @@
-//! Connections: one request, one answer. Whose the other end is, is looked up before a byte is taken and again before
-//! anything is done; what is not this user's is closed without a word.
+//! Connections: one request, one answer. Whose the other end is, is looked up before a byte is
+//! taken and again before anything is done; what is not this user's is closed without a word.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
@@ -29,7 +29,8 @@ const MAX_REQUEST: usize = 4 << 20;
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// The longest time in which a client must read it.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// The bytes and the time for which a client that goes on sending is read, so that it gets the answer all the same.
+/// The bytes and the time for which a client that goes on sending is read, so that it gets the
+/// answer all the same.
 const DRAINED: usize = 64 << 20;
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Between two words about strangers, or about what the system refuses.
@@ -51,7 +52,8 @@ pub(crate) struct ChibiBridge {
     open: AtomicUsize,
 }
 
-/// A message that is printed at most once a minute, however often others give cause for it, with its last time.
+/// A message that is printed at most once a minute, however often others give cause for it, with
+/// its last time.
 struct Seldom(Option<Instant>);
 
 impl Seldom {
@@ -109,7 +111,8 @@ impl ChibiBridge {
         // Without more descriptors fewer connections wait.
         let _ = getrlimit(Resource::RLIMIT_NOFILE)
             .and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
-        // As many as the system lets wait: a connection beyond that is tried again by its client only after a second.
+        // As many as the system lets wait: a connection beyond that is tried again by its client
+        // only after a second.
         let _ = listen(listener, Backlog::MAXALLOWABLE);
         let Ok(SocketAddr::V4(address)) = listener.local_addr() else {
             bail!("the listener has no address of IPv4");
@@ -124,7 +127,8 @@ impl ChibiBridge {
         let mut faults = Seldom(None);
         loop {
             match listener.accept() {
-                // Where too many wait the next ones wait with the system, as long as it takes to read its table.
+                // Where too many wait the next ones wait with the system, as long as it takes to
+                // read its table.
                 Ok((stream, from)) => {
                     let is_dropped =
                         self.strangers.is_passed_over(from, Instant::now()) || has_left(&stream);
@@ -142,8 +146,9 @@ impl ChibiBridge {
         }
     }
 
-    /// Serves those connections that are this user's. Others take no place and keep no bridge awake. One reading of the
-    /// system's table, which may be long, serves all that wait: nobody is kept waiting by how many there are.
+    /// Serves those connections that are this user's. Others take no place and keep no bridge
+    /// awake. One reading of the system's table, which may be long, serves all that wait: nobody is
+    /// kept waiting by how many there are.
     fn look_up(self: Arc<Self>, unknown: &Receiver<TcpStream>, listener: SocketAddrV4) {
         let (mut refused, mut faults) = (Seldom(None), Seldom(None));
         let mut waiting: Vec<(TcpStream, usize)> = Vec::new();
@@ -280,7 +285,8 @@ impl CountedConnection {
         let (give, take) = mpsc::channel();
         let limit = self.0.limit.as_secs();
         let worker = std::thread::Builder::new().spawn(move || {
-            // The place is taken until the work is done, whether or not somebody still waits for it.
+            // The place is taken until the work is done, whether or not somebody still waits for
+            // it.
             let counted = self;
             let answer = match String::from_utf8(request) {
                 Ok(request) => counted.0.answers.answer(&request, until),
@@ -302,7 +308,8 @@ impl CountedConnection {
     }
 }
 
-/// True if a client has closed its connection, or its side of it, and has sent nothing that is still to be read.
+/// True if a client has closed its connection, or its side of it, and has sent nothing that is
+/// still to be read.
 fn has_left(stream: &TcpStream) -> bool {
     let look = || {
         stream.set_nonblocking(true)?;
@@ -316,7 +323,8 @@ fn has_left(stream: &TcpStream) -> bool {
     }
 }
 
-/// The bytes of a request, up to a line end or the end of what the client sends; `None`: they are too many.
+/// The bytes of a request, up to a line end or the end of what the client sends; `None`: they are
+/// too many.
 fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec<u8>>> {
     let until = until.min(Instant::now() + REQUEST_LIMIT);
     let mut request = Vec::new();
@@ -348,7 +356,8 @@ fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec
     }
 }
 
-/// Sends the answer. Closing what still holds unread bytes would take it back, so they are read first.
+/// Sends the answer. Closing what still holds unread bytes would take it back, so they are read
+/// first.
 fn finish(mut stream: &TcpStream, answer: &str, drain: bool) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_LIMIT))?;
     stream.write_all(format!("{answer}\n").as_bytes())?;

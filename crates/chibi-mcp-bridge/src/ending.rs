@@ -38,7 +38,8 @@ pub(crate) fn block() -> nix::Result<SigSet> {
     Ok(set)
 }
 
-/// Waits for them in a thread of its own, and then ends as the signal would have it, without a lock.
+/// Waits for them in a thread of its own, and then ends as the signal would have it, without a
+/// lock.
 pub(crate) fn on_signals(set: SigSet, claim: Arc<BridgeLock>) {
     std::thread::spawn(move || {
         let signal = loop {

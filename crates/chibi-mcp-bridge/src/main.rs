@@ -1,5 +1,5 @@
-//! `chibi-mcp-bridge`: Colibri's tools for programs that speak to a bridge over loopback TCP. A process of the user's
-//! own and never part of the daemon, which opens no port and knows who calls.
+//! `chibi-mcp-bridge`: Colibri's tools for programs that speak to a bridge over loopback TCP. A
+//! process of the user's own and never part of the daemon, which opens no port and knows who calls.
 #![forbid(unsafe_code)]
 
 mod answers;
@@ -30,10 +30,11 @@ use config::BridgeConfig;
 use connection::ChibiBridge;
 use say::say;
 
-/// Serves Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own user alone.
+/// Serves Colibri's tools to programs that speak to the chibi bridge, over loopback, to its own
+/// user alone.
 ///
-/// The home is CHIBI_HOME, else ~/.chibi. Servers are those of mcp-bridge.toml there, and those of this machine's
-/// service. It ends by itself when nobody has connected for a while.
+/// The home is CHIBI_HOME, else ~/.chibi. Servers are those of mcp-bridge.toml there, and those of
+/// this machine's service. It ends by itself when nobody has connected for a while.
 #[derive(Debug, Parser)]
 #[command(name = "chibi-mcp-bridge", version, verbatim_doc_comment)]
 struct BridgeFlags {}
@@ -50,7 +51,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> anyhow::Result<()> {
-    // Before any thread starts: threads inherit the mask, so that only the one that waits for signals gets them.
+    // Before any thread starts: threads inherit the mask, so that only the one that waits for
+    // signals gets them.
     let signals = ending::block().context("cannot block signals")?;
     let home = home()?;
     let config = BridgeConfig::load(&home);
@@ -80,8 +82,8 @@ fn run() -> anyhow::Result<()> {
     ChibiBridge::new(answers, claim, limit).serve(&listener, idle)
 }
 
-/// The address of the listener. In a jail that has addresses but none of loopback, 127.0.0.1 is the first of them
-/// (jail(8)).
+/// The address of the listener. In a jail that has addresses but none of loopback, 127.0.0.1 is the
+/// first of them (jail(8)).
 fn loopback(address: SocketAddr) -> anyhow::Result<SocketAddrV4> {
     match address {
         SocketAddr::V4(address) if address.ip().is_loopback() => Ok(address),

@@ -1,5 +1,5 @@
-//! The servers of `mcp-bridge.toml`, run by a private daemon of the bridge's own: the same program, the same chain,
-//! with registry, trail, pins and socket below `<home>/mcp-bridge/colibri`.
+//! The servers of `mcp-bridge.toml`, run by a private daemon of the bridge's own: the same program,
+//! the same chain, with registry, trail, pins and socket below `<home>/mcp-bridge/colibri`.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};
@@ -75,7 +75,8 @@ impl OwnServers {
         // One starts it, and the others wait.
         let mut is_ready = self.is_ready.lock();
         if Instant::now() >= until {
-            // Another request was starting it meanwhile. Not tried again here: those that wait would queue up.
+            // Another request was starting it meanwhile. Not tried again here: those that wait
+            // would queue up.
             bail!("the private daemon of mcp-bridge.toml's servers did not start in time");
         }
         let directory = self.place.join("colibri");
@@ -101,7 +102,8 @@ impl OwnServers {
         Ok(daemon)
     }
 
-    /// Writes the registry and that its user agrees to it: the file is the user's, and its servers are meant to run.
+    /// Writes the registry and that its user agrees to it: the file is the user's, and its servers
+    /// are meant to run.
     fn write(&self, directory: &Path) -> anyhow::Result<()> {
         let mut make = DirBuilder::new();
         let made = make.recursive(true).mode(0o700).create(directory);

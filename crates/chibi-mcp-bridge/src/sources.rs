@@ -1,5 +1,5 @@
-//! The sources of tools: the private daemon of the file's servers, and this machine's service, if there is one. A
-//! server that both have is the file's.
+//! The sources of tools: the private daemon of the file's servers, and this machine's service, if
+//! there is one. A server that both have is the file's.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -112,8 +112,8 @@ impl ToolSources {
         *said = notes.to_vec();
     }
 
-    /// The reasons for which servers of a daemon, or this one of them, show no tools or not all. A daemon that does not
-    /// say has none.
+    /// The reasons for which servers of a daemon, or this one of them, show no tools or not all. A
+    /// daemon that does not say has none.
     fn absences(&self, daemon: &mut Daemon, own: bool, only: Option<&str>) -> Vec<String> {
         let facts = daemon.call_tool("colibri_external_mcp_servers", "{}").ok();
         let facts =
@@ -214,8 +214,8 @@ impl SourceTool {
     }
 }
 
-/// The reason for which a server shows no tools or not all; `option` is the flag with which `colibri-mcp` finds its
-/// daemon.
+/// The reason for which a server shows no tools or not all; `option` is the flag with which
+/// `colibri-mcp` finds its daemon.
 fn absence(server: &ServerFacts, option: &str) -> Option<String> {
     let id = &server.id;
     let reason = server.reason.as_deref().filter(|reason| !reason.is_empty());

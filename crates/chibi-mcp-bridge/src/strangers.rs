@@ -1,5 +1,5 @@
-//! Connections that are not this user's. Whoever connects without end is passed over for a while, so that the bridge's
-//! own user does not wait until each of these connections is looked up.
+//! Connections that are not this user's. Whoever connects without end is passed over for a while,
+//! so that the bridge's own user does not wait until each of these connections is looked up.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{SocketAddr, SocketAddrV4};
@@ -38,8 +38,9 @@ impl Strangers {
         }
     }
 
-    /// Takes from a table the callers that are passed over, in place of those before: all of a user who was refused too
-    /// often, and what is closed. Connections that are not accepted yet are among them.
+    /// Takes from a table the callers that are passed over, in place of those before: all of a user
+    /// who was refused too often, and what is closed. Connections that are not accepted yet are
+    /// among them.
     pub(crate) fn pass_over(
         &self,
         callers: impl Iterator<Item = (SocketAddrV4, Option<u32>)>,

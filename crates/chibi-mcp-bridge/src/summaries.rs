@@ -1,6 +1,7 @@
-//! One sentence about each tool, in place of its description: a model's, kept in `<home>/mcp-bridge/cache.jsonl`, or
-//! the first of what its server says. The model is asked in the background, through the tool `complete` of the server
-//! `model-api` (docs/integrations.md), and nobody waits for it.
+//! One sentence about each tool, in place of its description: a model's, kept in
+//! `<home>/mcp-bridge/cache.jsonl`, or the first of what its server says. The model is asked in the
+//! background, through the tool `complete` of the server `model-api` (docs/integrations.md), and
+//! nobody waits for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -55,7 +56,8 @@ pub(crate) struct ToolSummaries {
 /// A summary, of exactly one definition.
 #[derive(Debug, Clone, PartialEq)]
 struct CachedSummary {
-    /// The SHA-256 of the definition; `None`: an earlier bridge made it, and it is taken for what it is first met with.
+    /// The SHA-256 of the definition; `None`: an earlier bridge made it, and it is taken for what
+    /// it is first met with.
     pin: Option<String>,
     text: String,
 }
@@ -105,8 +107,8 @@ impl ToolSummaries {
     }
 }
 
-/// The queue of lists to summarise: one list, however often tools are listed while the model works on another. What is
-/// not taken comes again with a later list.
+/// The queue of lists to summarise: one list, however often tools are listed while the model works
+/// on another. What is not taken comes again with a later list.
 fn queue() -> (
     mpsc::SyncSender<Vec<SourceTool>>,
     mpsc::Receiver<Vec<SourceTool>>,
@@ -118,7 +120,8 @@ fn lock(cache: &Mutex<SummaryCache>) -> MutexGuard<'_, SummaryCache> {
     cache.lock()
 }
 
-/// `server:tool:HEX`, HEX being the first eight bytes of SHA-256 over the schema as compact JSON with sorted keys.
+/// `server:tool:HEX`, HEX being the first eight bytes of SHA-256 over the schema as compact JSON
+/// with sorted keys.
 fn key(tool: &SourceTool) -> String {
     let raw = tool.listed.input_schema.get();
     let schema = serde_json::from_str::<Value>(raw)
@@ -296,7 +299,8 @@ fn read(result: &ToolResult) -> ModelReply {
     let error = &said["error"];
     let why = error["message"].as_str().unwrap_or(&result.text).to_owned();
     let after = Duration::from_secs(error["retry_after_s"].as_u64().unwrap_or_default());
-    // What the adapter does not say, the daemon said: that something is not there now, or not allowed.
+    // What the adapter does not say, the daemon said: that something is not there now, or not
+    // allowed.
     let passes = || {
         let code = Code::ALL
             .iter()

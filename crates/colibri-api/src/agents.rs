@@ -1,4 +1,5 @@
-//! Agents: what `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent` and `colibri/agent-events` ask and answer.
+//! Agents: what `colibri/agents`, `colibri/spawn-agent`, `colibri/stop-agent` and
+//! `colibri/agent-events` ask and answer.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -108,15 +109,16 @@ pub struct AgentFacts {
 pub struct AgentsResponse {
     /// The agents that the caller may have run.
     pub agents: Vec<AgentFacts>,
-    /// Their instances, those that run first, the newest first; then those that run on other hosts of the board.
+    /// Their instances, those that run first, the newest first; then those that run on other hosts
+    /// of the board.
     pub instances: Vec<AgentInstance>,
     /// This host, where others share its board.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
 }
 
-/// The parameters of `colibri/spawn-agent`: an instance for the caller, for a task of the caller's, a prompt that
-/// becomes one, or the next task.
+/// The parameters of `colibri/spawn-agent`: an instance for the caller, for a task of the caller's,
+/// a prompt that becomes one, or the next task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpawnAgentRequest {

@@ -138,7 +138,8 @@ pub struct Costs {
     /// The reason for which the newest counts cannot be written now and are not in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
-    /// The file beside the registry in which prices of models are looked for; the daemon does not read it.
+    /// The file beside the registry in which prices of models are looked for; the daemon does not
+    /// read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
 }
@@ -146,20 +147,23 @@ pub struct Costs {
 /// The cost of one thing; it has those of the names by which costs are added up.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CostRow {
-    /// The server; `colibri` for what the daemon answered itself; none: the model that an agent asked.
+    /// The server; `colibri` for what the daemon answered itself; none: the model that an agent
+    /// asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// The method: `tools/call`, `resources/read`, and so on; `model` for the model that an agent asked; `other` for one
-    /// that nobody knows.
+    /// The method: `tools/call`, `resources/read`, and so on; `model` for the model that an agent
+    /// asked; `other` for one that nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The server's own name of the tool that was called or listed; with `tools/call` none: tools that there are not.
+    /// The server's own name of the tool that was called or listed; with `tools/call` none: tools
+    /// that there are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
     /// The agent's id; none: people themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// The name that the client declares of itself; none: it declares none, or it is one of too many.
+    /// The name that the client declares of itself; none: it declares none, or it is one of too
+    /// many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<String>,
     /// The model that was asked.
@@ -220,7 +224,8 @@ pub struct CostSum {
     pub tokens_cache_write: u64,
 }
 
-/// Bytes that a token stands for, as an estimate: tokenizers differ, and JSON and English text are near this.
+/// Bytes that a token stands for, as an estimate: tokenizers differ, and JSON and English text are
+/// near this.
 const BYTES_OF_TOKEN: u64 = 4;
 
 impl CostSum {

@@ -1,7 +1,8 @@
-//! Addresses and headers of servers behind a URL, as far as their text says whether they can be used.
+//! Addresses and headers of servers behind a URL, as far as their text says whether they can be
+//! used.
 
-/// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the connection, or speak in
-/// the daemon's place.
+/// Headers that belong to HTTP or to the MCP transport: an entry that set them would break the
+/// connection, or speak in the daemon's place.
 const RESERVED_HEADERS: &[&str] = &[
     "accept",
     "accept-encoding",
@@ -23,7 +24,8 @@ const RESERVED_HEADERS: &[&str] = &[
     "upgrade",
 ];
 
-/// Of an address, what says to whom it leads: the part before the path, with user and port, as it is written.
+/// Of an address, what says to whom it leads: the part before the path, with user and port, as it
+/// is written.
 pub fn authority(url: &str) -> &str {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     rest.split(['/', '?', '#']).next().unwrap_or_default()

@@ -1,5 +1,5 @@
-//! `installed.json`: the record of a package that was installed for an entry, in the package's directory. It is written
-//! last, so that a directory without one is no installation.
+//! `installed.json`: the record of a package that was installed for an entry, in the package's
+//! directory. It is written last, so that a directory without one is no installation.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 const RECORD: &str = "installed.json";
 /// The most bytes of one.
 const MAX_BYTES: u64 = 64 * 1024;
-/// The word for the bundle's directory in the arguments and variables of an entry, as in the bundle's manifest.
+/// The word for the bundle's directory in the arguments and variables of an entry, as in the
+/// bundle's manifest.
 pub const BUNDLE_DIRECTORY: &str = "${__dirname}";
 
 /// The record of an installed package.
@@ -61,7 +62,8 @@ impl InstalledPackage {
         prefix.join(RECORD)
     }
 
-    /// The record of the package that an entry has. `servers` is the directory of all servers, `id` the entry's.
+    /// The record of the package that an entry has. `servers` is the directory of all servers, `id`
+    /// the entry's.
     ///
     /// # Errors
     /// It is not installed, or somebody else could have written the record.
@@ -105,7 +107,8 @@ impl InstalledPackage {
     }
 }
 
-/// Completes the command of an entry that has a package by what is installed for it; one that has none stays as it is.
+/// Completes the command of an entry that has a package by what is installed for it; one that has
+/// none stays as it is.
 ///
 /// # Errors
 /// As [`InstalledPackage::of`].

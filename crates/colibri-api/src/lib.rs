@@ -1,7 +1,8 @@
-//! Everything that daemon and client share: paths, the rules for entries, and the messages between them.
+//! Everything that daemon and client share: paths, the rules for entries, and the messages between
+//! them.
 //!
-//! An answer is one type here: the daemon makes it, its JSON Schema is derived from it ([`schema`]), the client reads
-//! it.
+//! An answer is one type here: the daemon makes it, its JSON Schema is derived from it
+//! ([`schema`]), the client reads it.
 
 mod agents;
 mod cost;

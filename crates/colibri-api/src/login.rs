@@ -1,5 +1,5 @@
-//! A person's login at a server behind a URL: `colibri/login`, `colibri/login-finish`, `colibri/logout`. Anybody may
-//! who may use the server.
+//! A person's login at a server behind a URL: `colibri/login`, `colibri/login-finish`,
+//! `colibri/logout`. Anybody may who may use the server.
 
 use std::fmt;
 
@@ -13,7 +13,8 @@ pub struct LoginStartRequest {
     /// Scopes beside those that the server names.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// The person's ID token from the identity provider of the entry. With it nobody has to consent.
+    /// The person's ID token from the identity provider of the entry. With it nobody has to
+    /// consent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id_token: Option<String>,
 }

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Tools that may change something: `SERVER/TOOL`, each part a pattern with `*`, or the same with the values that
-/// arguments may have.
+/// Tools that may change something: `SERVER/TOOL`, each part a pattern with `*`, or the same with
+/// the values that arguments may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MayPattern {
@@ -23,8 +23,8 @@ pub enum MayPattern {
 pub struct MayCalls {
     /// `SERVER/TOOL`, each part a pattern with `*`.
     pub tool: String,
-    /// The values that arguments may have, by the arguments' names: strings with `*`, numbers, booleans. An empty list:
-    /// the argument must be left out.
+    /// The values that arguments may have, by the arguments' names: strings with `*`, numbers,
+    /// booleans. An empty list: the argument must be left out.
     #[serde(rename = "where")]
     pub arguments: BTreeMap<String, Vec<Value>>,
 }

@@ -1,5 +1,6 @@
-//! The operators' requests and their answers: `colibri/approvals`, `colibri/approve`, `colibri/deny`, `colibri/reload`,
-//! `colibri/restart`, `colibri/pins`, `colibri/pin-diff`, `colibri/pin-accept`.
+//! The operators' requests and their answers: `colibri/approvals`, `colibri/approve`,
+//! `colibri/deny`, `colibri/reload`, `colibri/restart`, `colibri/pins`, `colibri/pin-diff`,
+//! `colibri/pin-accept`.
 
 use std::fmt;
 
@@ -76,7 +77,8 @@ pub struct ReloadResponse {
     pub reloaded: bool,
     /// The servers that are blocked now.
     pub blocked: Vec<BlockedServer>,
-    /// True if the client policy has other limits than those that hold: they hold from the daemon's next start.
+    /// True if the client policy has other limits than those that hold: they hold from the daemon's
+    /// next start.
     #[serde(default)]
     pub limits_wait: bool,
 }
@@ -109,7 +111,8 @@ named! {
     }
 }
 
-/// The subject of a pin: a member `tool`, `prompt`, `resource`, `template`, `skill` or `instructions`.
+/// The subject of a pin: a member `tool`, `prompt`, `resource`, `template`, `skill` or
+/// `instructions`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "SubjectMembers", into = "SubjectMembers")]
 pub enum PinSubject {

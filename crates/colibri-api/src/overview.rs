@@ -1,4 +1,5 @@
-//! The state of everything at one time, for operators: `colibri/overview`, which `colibri-mcp glasspane` shows.
+//! The state of everything at one time, for operators: `colibri/overview`, which `colibri-mcp
+//! glasspane` shows.
 
 use std::collections::BTreeMap;
 
@@ -48,8 +49,8 @@ pub struct Overview {
     pub servers: Vec<OverviewServer>,
     /// Calls that wait for a person.
     pub approvals: Vec<Approval>,
-    /// The receivers of answers: people today (UTC), agents' instances that run since their start. Who had most comes
-    /// first.
+    /// The receivers of answers: people today (UTC), agents' instances that run since their start.
+    /// Who had most comes first.
     #[serde(default)]
     pub spenders: Vec<Spender>,
     /// The trail; `None`: there is none.

@@ -1,7 +1,8 @@
-//! Paths: those of the service on this system (`colibri-paths`), and those of a user's own files: the XDG directories.
+//! Paths: those of the service on this system (`colibri-paths`), and those of a user's own files:
+//! the XDG directories.
 //!
-//! The user's are those of who runs this program, as the user database has it: never of `HOME`, and never relative to
-//! the current directory, which may be somebody else's project.
+//! The user's are those of who runs this program, as the user database has it: never of `HOME`, and
+//! never relative to the current directory, which may be somebody else's project.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,8 @@ pub struct Private {
     pub log: PathBuf,
     /// The entries that the user agreed to.
     pub consent: PathBuf,
-    /// The socket: beside the rest, and not under `XDG_RUNTIME_DIR`, which an agent keeps from what it starts.
+    /// The socket: beside the rest, and not under `XDG_RUNTIME_DIR`, which an agent keeps from what
+    /// it starts.
     pub socket: PathBuf,
     /// The directory of installed servers, with a directory for each.
     pub servers: PathBuf,
@@ -64,9 +66,9 @@ fn private_of(home: &Path, variable: impl Fn(&str) -> Option<PathBuf>) -> Privat
 }
 
 impl Private {
-    /// True if nobody but this user and root can put anything in place of what is the user's: the directory of the
-    /// state, and all above it and above the registry, as far as they are there. Whoever else could would be the daemon
-    /// that the user's editors speak to, or what it starts.
+    /// True if nobody but this user and root can put anything in place of what is the user's: the
+    /// directory of the state, and all above it and above the registry, as far as they are there.
+    /// Whoever else could would be the daemon that the user's editors speak to, or what it starts.
     ///
     /// # Errors
     /// Which directory somebody else can write in, and what to do.
@@ -93,8 +95,9 @@ impl Private {
     }
 }
 
-/// Holds a file or a directory and all above it, without the links that lead to them, against what others could do there:
-/// each belongs to this user or root, and nobody else writes in it. What is not there is passed over.
+/// Holds a file or a directory and all above it, without the links that lead to them, against what
+/// others could do there: each belongs to this user or root, and nobody else writes in it. What is
+/// not there is passed over.
 ///
 /// # Errors
 /// Which of them somebody else can change.
@@ -116,7 +119,8 @@ pub fn check_place(path: &Path) -> Result<(), String> {
             Ok(facts) => facts,
             Err(error) => return failed(error.to_string()),
         };
-        // In /tmp and its like each has but what is its own. A group of the user's own has nobody else in it.
+        // In /tmp and its like each has but what is its own. A group of the user's own has nobody
+        // else in it.
         let is_sticky = facts.mode() & 0o1000 != 0;
         let by_group = facts.mode() & 0o020 != 0 && own_group != Some(facts.gid());
         if ![0, root, user.as_raw()].contains(&facts.uid()) {
@@ -135,7 +139,8 @@ pub fn check_place(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// The home directory of who runs this program, as getpwuid(3) has it; without one, a directory that is not there.
+/// The home directory of who runs this program, as getpwuid(3) has it; without one, a directory
+/// that is not there.
 pub fn home() -> PathBuf {
     let user = User::from_uid(Uid::effective()).ok().flatten();
     user.map_or_else(|| PathBuf::from("/nonexistent"), |user| user.dir)
@@ -152,8 +157,8 @@ pub fn named_socket(flag: Option<PathBuf>) -> Option<PathBuf> {
         .or_else(|| from("COLIBRI_DAEMON_SOCKET"))
 }
 
-/// True if a daemon of this process's user is the service's, unless a flag makes it the user's own: on FreeBSD anybody's
-/// is, elsewhere that of the service's user.
+/// True if a daemon of this process's user is the service's, unless a flag makes it the user's own:
+/// on FreeBSD anybody's is, elsewhere that of the service's user.
 fn is_service_daemon() -> bool {
     let user = || User::from_uid(Uid::effective()).ok().flatten();
     cfg!(target_os = "freebsd") || user().is_some_and(|user| user.name == DAEMON_USER)

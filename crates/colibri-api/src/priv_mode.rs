@@ -2,7 +2,8 @@
 
 use crate::named::named;
 
-/// The setuid helper. One path in every mode: what may become root is decided by where it stands and who owns it.
+/// The setuid helper. One path in every mode: what may become root is decided by where it stands
+/// and who owns it.
 pub const HELPER: &str = "/usr/local/libexec/colibri-jail-helper";
 
 named! {
@@ -12,8 +13,8 @@ named! {
         /// It is setuid root.
         #[default]
         Helper = "helper",
-        /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects against mistakes, not
-        /// against the daemon: mac_do authorises credentials, never commands.
+        /// Through mdo(1) and mac_do(4), for images whose file systems are nosuid. It protects
+        /// against mistakes, not against the daemon: mac_do authorises credentials, never commands.
         Mdo = "mdo",
         /// Through `sudo -n` and the sudoers line that ships.
         Sudo = "sudo",

@@ -1,7 +1,8 @@
 //! The messages between the daemon and `colibri-script`: a JSON value a line, each way over a pipe.
 //!
-//! The daemon sends one [`ScriptOrder`], then a [`ScriptReply`] for each [`ScriptCall`]. The process sends
-//! [`ScriptMessage`]s; the last one is `done` or `failed`. The daemon trusts nothing that it reads.
+//! The daemon sends one [`ScriptOrder`], then a [`ScriptReply`] for each [`ScriptCall`]. The
+//! process sends [`ScriptMessage`]s; the last one is `done` or `failed`. The daemon trusts nothing
+//! that it reads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +17,8 @@ pub const MAX_SCRIPT: usize = 256 << 10;
 /// The most seconds that a script may ask for.
 pub const MAX_SECONDS: u32 = 3600;
 
-/// The server name under which a script calls the daemon's own tools, without their prefix `colibri_`.
+/// The server name under which a script calls the daemon's own tools, without their prefix
+/// `colibri_`.
 pub const OWN_TOOLS: &str = "colibri";
 
 /// The limits of one script. Each has the name by which a failure tells it.

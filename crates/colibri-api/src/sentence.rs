@@ -11,8 +11,9 @@ const ABBREVIATIONS: [&str; 14] = [
     "approx", "cf", "dr", "e.g", "eg", "esp", "etc", "i.e", "ie", "incl", "mr", "no", "resp", "vs",
 ];
 
-/// The first sentence of a description, in one line of at most 300 characters and without characters that nobody sees;
-/// empty if it says nothing. A heading is passed over where text follows; a blank line or a list ends the sentence.
+/// The first sentence of a description, in one line of at most 300 characters and without
+/// characters that nobody sees; empty if it says nothing. A heading is passed over where text
+/// follows; a blank line or a list ends the sentence.
 pub fn first_sentence(description: &str) -> String {
     let mut block = String::new();
     let mut heading = String::new();
@@ -36,7 +37,8 @@ pub fn first_sentence(description: &str) -> String {
     shortened(&text[..sentence_end(&text)])
 }
 
-/// The first line of what a model wrote that says something, as [`first_sentence`] has it; `None` if none does.
+/// The first line of what a model wrote that says something, as [`first_sentence`] has it; `None`
+/// if none does.
 pub fn written_sentence(completion: &str) -> Option<String> {
     let read: String = completion.chars().take(MAX_READ).collect();
     let mut lines = read.split(['\n', '\r', '\u{2028}', '\u{2029}']).map(plain);

@@ -1,4 +1,5 @@
-//! `colibri/watch`: its parameters, what tells that it has begun, and the messages of a server that pass.
+//! `colibri/watch`: its parameters, what tells that it has begun, and the messages of a server that
+//! pass.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -58,7 +59,8 @@ pub struct WatchedServer {
 pub struct WatchLagged {
     /// The id of the request.
     pub watch: Box<RawValue>,
-    /// The number of notifications that were left out. Of changes of tasks, whoever's they are: told to operators alone.
+    /// The number of notifications that were left out. Of changes of tasks, whoever's they are:
+    /// told to operators alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<u64>,
 }

@@ -38,8 +38,8 @@ const SEND_LIMIT: Duration = Duration::from_secs(30);
 /// No answer is longer, in bytes.
 const MAX_ANSWER: u64 = 64 << 20;
 
-/// The address of the bridge that runs for a home, as its lock file has it: of a process that is there, renewed within
-/// the last 45 s. Who listens there, [`send_request`] looks up.
+/// The address of the bridge that runs for a home, as its lock file has it: of a process that is
+/// there, renewed within the last 45 s. Who listens there, [`send_request`] looks up.
 ///
 /// # Errors
 /// [`ClientError::NotRunning`].
@@ -58,8 +58,9 @@ pub fn read_bridge_address(home: &Path) -> Result<SocketAddr, ClientError> {
     }
 }
 
-/// The address of the bridge for a home, which is started where none runs: `chibi-mcp-bridge` beside this program, or
-/// on `PATH`, in a session of its own. Waits up to 10 s for it; of many callers one starts it.
+/// The address of the bridge for a home, which is started where none runs: `chibi-mcp-bridge`
+/// beside this program, or on `PATH`, in a session of its own. Waits up to 10 s for it; of many
+/// callers one starts it.
 ///
 /// # Errors
 /// [`ClientError::NotStarted`], with what the bridge said; [`ClientError::Io`].
@@ -212,8 +213,8 @@ fn last_words(home: &Path) -> String {
         .unwrap_or_default()
 }
 
-/// Sends one request, a JSON object in one line, and waits up to 30 s for the answer. Before the first byte it looks up
-/// in the system's table whose the listener is.
+/// Sends one request, a JSON object in one line, and waits up to 30 s for the answer. Before the
+/// first byte it looks up in the system's table whose the listener is.
 ///
 /// # Errors
 /// [`ClientError::NotOurs`]: it is not this user's, and nothing was sent. [`ClientError::TimedOut`], [`ClientError::Io`],
@@ -317,12 +318,13 @@ fn ask(home: &Path, request: &Value) -> Result<Value, ClientError> {
     }
 }
 
-/// The tools of a home's bridge, which is started where it does not run. Without an `mcp-bridge.toml`, and where no daemon
-/// is expected ([`Daemon::expected_socket`]), there are none, and nothing is started.
+/// The tools of a home's bridge, which is started where it does not run. Without an
+/// `mcp-bridge.toml`, and where no daemon is expected ([`Daemon::expected_socket`]), there are
+/// none, and nothing is started.
 ///
-/// One line on standard error says how many there are, `[MCP: N tools loaded]`, or why there are none,
-/// `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be dropped. Further lines,
-/// `[MCP: server X: …]`, say of servers why their tools are not among them.
+/// One line on standard error says how many there are, `[MCP: N tools loaded]`, or why there are
+/// none, `[MCP: bridge unavailable: …]`: no reason for a program to end, so an error may be
+/// dropped. Further lines, `[MCP: server X: …]`, say of servers why their tools are not among them.
 ///
 /// # Errors
 /// Those of [`ensure_bridge_running`] and [`send_request`]; [`ClientError::Refused`].
@@ -378,11 +380,12 @@ fn read_tools(answer: &Value) -> Result<Vec<McpTool>, ClientError> {
         .ok_or_else(unreadable)
 }
 
-/// Calls a tool through the bridge of a home, which is started where it does not run. What the tool said, as text.
+/// Calls a tool through the bridge of a home, which is started where it does not run. What the tool
+/// said, as text.
 ///
 /// # Errors
-/// [`ClientError::NotATool`]; [`ClientError::Refused`]: the tool or the bridge says that it failed; those of
-/// [`ensure_bridge_running`] and [`send_request`].
+/// [`ClientError::NotATool`]; [`ClientError::Refused`]: the tool or the bridge says that it failed;
+/// those of [`ensure_bridge_running`] and [`send_request`].
 pub fn execute_mcp_tool(tool: &McpTool, args: &Value, home: &Path) -> Result<String, ClientError> {
     let (server, name) =
         parse_mcp_path(&tool.path).ok_or_else(|| ClientError::NotATool(tool.path.clone()))?;

@@ -1,4 +1,5 @@
-//! The daemon's socket, without the bridge: MCP 2026-07-28, one JSON-RPC message a line, one request at a time.
+//! The daemon's socket, without the bridge: MCP 2026-07-28, one JSON-RPC message a line, one
+//! request at a time.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
@@ -69,7 +70,8 @@ pub struct DaemonTool {
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolResult {
-    /// Its text blocks, joined by line ends; other blocks are named in brackets (`[image: image/png]`).
+    /// Its text blocks, joined by line ends; other blocks are named in brackets (`[image:
+    /// image/png]`).
     pub text: String,
     /// The tool, or the daemon's rules, say that it failed.
     pub is_error: bool,
@@ -86,14 +88,14 @@ fn named_socket() -> Option<PathBuf> {
 }
 
 impl Daemon {
-    /// The socket of the daemon: the path in `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET`, else the service's
-    /// socket.
+    /// The socket of the daemon: the path in `COLIBRI_MCP_SOCKET` or `COLIBRI_DAEMON_SOCKET`, else
+    /// the service's socket.
     pub fn socket() -> PathBuf {
         named_socket().unwrap_or_else(|| PathBuf::from(SERVICE.socket))
     }
 
-    /// The same where a daemon is expected: the environment names one, or the service is enabled or runs. A service that
-    /// is enabled may be down.
+    /// The same where a daemon is expected: the environment names one, or the service is enabled or
+    /// runs. A service that is enabled may be down.
     pub fn expected_socket() -> Option<PathBuf> {
         let service = || SERVICE.in_use().map(|_| PathBuf::from(SERVICE.socket));
         named_socket().or_else(service)
@@ -287,8 +289,8 @@ impl Daemon {
         Err(unreadable(&"it has no end"))
     }
 
-    /// Calls a tool by the name under which the daemon lists it, `server__tool`. `arguments` is a JSON object without
-    /// line ends, and is passed on as it is.
+    /// Calls a tool by the name under which the daemon lists it, `server__tool`. `arguments` is a
+    /// JSON object without line ends, and is passed on as it is.
     ///
     /// # Errors
     /// Those of [`Daemon::request`]. A tool that fails is no error here: [`ToolResult::is_error`].
@@ -333,7 +335,8 @@ impl DaemonTool {
     }
 }
 
-/// The text of a tool's result: its text blocks, joined by line ends, and other blocks named in brackets.
+/// The text of a tool's result: its text blocks, joined by line ends, and other blocks named in
+/// brackets.
 fn text(result: &Value) -> String {
     let blocks = result["content"]
         .as_array()
@@ -367,7 +370,8 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::time::Duration;
 
-    /// A daemon that says these lines after each request, with the request's id for `ID`; what it was asked.
+    /// A daemon that says these lines after each request, with the request's id for `ID`; what it
+    /// was asked.
     fn daemon(socket: &Path, answers: Vec<String>) -> std::thread::JoinHandle<Vec<String>> {
         let listener = UnixListener::bind(socket).unwrap();
         std::thread::spawn(move || {

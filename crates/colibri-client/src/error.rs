@@ -14,7 +14,8 @@ pub enum ClientError {
     NotRunning(String),
     /// The bridge could not be started.
     NotStarted(String),
-    /// The listener at the bridge's address is not this user's, or cannot be seen. Nothing was sent.
+    /// The listener at the bridge's address is not this user's, or cannot be seen. Nothing was
+    /// sent.
     NotOurs {
         /// The address.
         address: SocketAddr,

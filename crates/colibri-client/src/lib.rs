@@ -2,9 +2,10 @@
 //!
 //! Two ways lead to the same tools:
 //!
-//! - **The chibi bridge**, a process of the user's own that is started when it is needed: [`load_mcp_tools`] lists what
-//!   it offers, [`execute_mcp_tool`] calls one. Loopback TCP says nothing of who listens there, so the library looks up
-//!   the listener's user in the system's table before it sends a byte.
+//! - **The chibi bridge**, a process of the user's own that is started when it is needed:
+//!   [`load_mcp_tools`] lists what it offers, [`execute_mcp_tool`] calls one. Loopback TCP says
+//!   nothing of who listens there, so the library looks up the listener's user in the system's
+//!   table before it sends a byte.
 //! - **The daemon's socket**, without a bridge: [`Daemon`], where a tool is called `server__tool`.
 //!
 //! ```no_run

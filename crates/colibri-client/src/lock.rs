@@ -33,8 +33,8 @@ pub struct LockFile {
     pub address: SocketAddrV4,
     /// The time of its start, in seconds since 1970-01-01 UTC.
     pub started: u64,
-    /// The time of its last sign of life, in the same unit. `None`: it never says so, as other programs of the bridge's
-    /// name do not.
+    /// The time of its last sign of life, in the same unit. `None`: it never says so, as other
+    /// programs of the bridge's name do not.
     pub timestamp: Option<u64>,
     /// The longest time for its answers, in seconds.
     pub answer_secs: u64,
@@ -105,8 +105,8 @@ impl LockFile {
         .to_string()
     }
 
-    /// True if its bridge runs: its process is there, and its timestamp under 45 s old; where it has none, somebody
-    /// listens at its address. `now` as by [`now`].
+    /// True if its bridge runs: its process is there, and its timestamp under 45 s old; where it
+    /// has none, somebody listens at its address. `now` as by [`now`].
     pub fn is_alive(&self, now: u64) -> bool {
         sys::is_process(self.pid)
             && match self.timestamp {

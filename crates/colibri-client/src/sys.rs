@@ -22,7 +22,8 @@ pub(crate) fn is_process(pid: u32) -> bool {
 
 /// Has a program start in a session of its own, so that no terminal ends it.
 pub(crate) fn detach(command: &mut Command) {
-    // SAFETY: between fork(2) and exec(2) only setsid(2) is called, which is async-signal-safe and allocates nothing.
+    // SAFETY: between fork(2) and exec(2) only setsid(2) is called, which is async-signal-safe and
+    // allocates nothing.
     unsafe {
         command.pre_exec(|| match libc::setsid() {
             -1 => Err(io::Error::last_os_error()),
@@ -39,7 +40,8 @@ pub(crate) fn sysctl(name: &std::ffi::CStr, most: usize) -> io::Result<Vec<u8>> 
     const TRIES: usize = 5;
     for _ in 0..TRIES {
         let mut length = 0;
-        // SAFETY: the name ends with NUL; without a buffer the kernel writes the length alone, where it may.
+        // SAFETY: the name ends with NUL; without a buffer the kernel writes the length alone,
+        // where it may.
         if unsafe { libc::sysctlbyname(name.as_ptr(), null_mut(), &mut length, null(), 0) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -1,4 +1,5 @@
-//! The addresses that may be connected to: public ones, and those that a server's entry allows besides.
+//! The addresses that may be connected to: public ones, and those that a server's entry allows
+//! besides.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,11 +11,13 @@ pub enum Class {
     Public,
     /// This host.
     Loopback,
-    /// A site: RFC 1918, RFC 4193, and RFC 6598 (behind a carrier's translator, used by overlay networks too).
+    /// A site: RFC 1918, RFC 4193, and RFC 6598 (behind a carrier's translator, used by overlay
+    /// networks too).
     Private,
     /// This link. Services that tell a host its identity and credentials use such addresses.
     LinkLocal,
-    /// Documentation, benchmarks, protocols or later use. Only an entry with an explicit network allows it.
+    /// Documentation, benchmarks, protocols or later use. Only an entry with an explicit network
+    /// allows it.
     Reserved,
     /// Unspecified, multicast, broadcast: never the address of a server. No entry allows it.
     None,
@@ -28,8 +31,8 @@ impl Class {
         ("link-local", Class::LinkLocal),
     ];
 
-    /// The class of an address. An address with an IPv4 address inside (mapped, translated, 6to4) is of the inner
-    /// address's class, since a packet may end there.
+    /// The class of an address. An address with an IPv4 address inside (mapped, translated, 6to4)
+    /// is of the inner address's class, since a packet may end there.
     pub fn of(address: IpAddr) -> Class {
         match address {
             IpAddr::V4(address) => of_v4(address),
@@ -79,8 +82,8 @@ fn of_v6(address: Ipv6Addr) -> Class {
         [0, 0, 0, 0, 0, 0, 0, 1] => Class::Loopback,
         [0xff00..=0xffff, ..] => Class::None,
         [0xfe80..=0xfebf, ..] => Class::LinkLocal,
-        // Unique local, and the older site-local addresses. Also the prefix that a site's own translator uses (RFC
-        // 8215): only the site knows the place of the IPv4 address in it.
+        // Unique local, and the older site-local addresses. Also the prefix that a site's own
+        // translator uses (RFC 8215): only the site knows the place of the IPv4 address in it.
         [0xfc00..=0xfdff, ..] | [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..] => Class::Private,
         // Protocol assignments (Teredo and ORCHID among them), documentation.
         [0x2001, 0x0000..=0x01ff, ..] | [0x2001, 0x0db8, ..] | [0x3fff, 0..=0x0fff, ..] => {
@@ -121,7 +124,8 @@ pub enum AllowedTarget {
 }
 
 impl AllowedTarget {
-    /// Reads `loopback`, `private`, `link-local`, an address, or a network in CIDR notation. `None` for any other text.
+    /// Reads `loopback`, `private`, `link-local`, an address, or a network in CIDR notation. `None`
+    /// for any other text.
     pub fn parse(text: &str) -> Option<AllowedTarget> {
         if let Some((_, class)) = Class::NAMED.iter().find(|(name, _)| *name == text) {
             return Some(AllowedTarget::Class(*class));
@@ -201,7 +205,8 @@ mod tests {
                 "10.0.0.1 172.16.0.1 172.31.255.255 192.168.1.1 100.64.0.1 fd00::1 fec0::1",
             ),
             (Class::Private, "::ffff:10.0.0.1 2002:a00:1::1"),
-            // 127.0.0.1 as RFC 6052 §2.2 writes it behind 48 bits, with a public address at the end.
+            // 127.0.0.1 as RFC 6052 §2.2 writes it behind 48 bits, with a public address at the
+            // end.
             (
                 Class::Private,
                 "64:ff9b:1:7f00:0:100:101:101 64:ff9b:1::101:101",

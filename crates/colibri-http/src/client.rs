@@ -26,17 +26,19 @@ const MAX_HEAD: usize = 64 * 1024;
 const MAX_FIELDS: usize = 100;
 /// The most redirects of one request.
 const MAX_REDIRECTS: usize = 5;
-/// The time for which an idle connection is pooled. It is shorter than the usual timeout of servers (Node, uvicorn): if
-/// a server closes a connection during a request, the client cannot know if the request was read.
+/// The time for which an idle connection is pooled. It is shorter than the usual timeout of servers
+/// (Node, uvicorn): if a server closes a connection during a request, the client cannot know if the
+/// request was read.
 const KEPT: Duration = Duration::from_secs(4);
 /// The most idle connections in the pool.
 const MAX_KEPT: usize = 16;
-/// The most connections of one server's session. Each takes a descriptor, and the daemon has a limited number for all.
+/// The most connections of one server's session. Each takes a descriptor, and the daemon has a
+/// limited number for all.
 const MAX_OPEN: usize = 512;
 /// The most bytes of a response that are held in memory without a permit.
 const SMALL: usize = 64 * 1024;
-/// The most responses of one server larger than that which are held at a time. Each may be as long as a message can be;
-/// the number of waiting ones is limited by the clients' calls in flight.
+/// The most responses of one server larger than that which are held at a time. Each may be as long
+/// as a message can be; the number of waiting ones is limited by the clients' calls in flight.
 const MAX_LARGE: usize = 4;
 
 /// The time limits of a request. A caller with a limit of its own drops the future.
@@ -58,9 +60,11 @@ impl HttpLimits {
     }
 }
 
-/// A client whose connections keep to [`ConnectionRules`]. Cheap to clone: clones share the connections.
+/// A client whose connections keep to [`ConnectionRules`]. Cheap to clone: clones share the
+/// connections.
 ///
-/// A request is sent at most once, over HTTP/1.1. [`HttpError::was_sent`] says if it is safe to send it again.
+/// A request is sent at most once, over HTTP/1.1. [`HttpError::was_sent`] says if it is safe to
+/// send it again.
 #[derive(Clone)]
 pub struct HttpClient {
     shared: Arc<HttpClientInner>,
@@ -97,9 +101,9 @@ impl HttpClient {
         }
     }
 
-    /// Sends a request, whose URI is absolute, and returns the head of its response; the body is read from it. The
-    /// client sets `Host`, `Content-Length` and `Accept-Encoding` itself. A redirect is returned like any other
-    /// response.
+    /// Sends a request, whose URI is absolute, and returns the head of its response; the body is
+    /// read from it. The client sets `Host`, `Content-Length` and `Accept-Encoding` itself. A
+    /// redirect is returned like any other response.
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
@@ -131,8 +135,9 @@ impl HttpClient {
         Ok(response)
     }
 
-    /// Sends a request like [`HttpClient::ask`], and follows redirects: within the origin, at most five, and only if method
-    /// and body stay the same. Any other redirect is an error, so that a request for one server never reaches another.
+    /// Sends a request like [`HttpClient::ask`], and follows redirects: within the origin, at most
+    /// five, and only if method and body stay the same. Any other redirect is an error, so that a
+    /// request for one server never reaches another.
     ///
     /// # Errors
     /// The reason for which there is no response. A status that means failure is no error.
@@ -292,7 +297,8 @@ impl HttpClientInner {
     }
 }
 
-/// A response whose body is not read yet. If it is dropped before the end of the body, the connection is closed.
+/// A response whose body is not read yet. If it is dropped before the end of the body, the
+/// connection is closed.
 pub struct ResponseStream {
     /// The status.
     pub status: StatusCode,
@@ -343,8 +349,9 @@ impl ResponseStream {
         }
     }
 
-    /// Waits for a permit to hold a response of this many bytes, before more is read. Returns the permit if the bytes
-    /// are few. A response whose body was read whole keeps its permit until it is dropped.
+    /// Waits for a permit to hold a response of this many bytes, before more is read. Returns the
+    /// permit if the bytes are few. A response whose body was read whole keeps its permit until it
+    /// is dropped.
     ///
     /// # Errors
     /// No permit became free within the time limit for the next part.

@@ -1,4 +1,5 @@
-//! Connections: resolves names, checks addresses against the rules, connects directly or through a proxy, adds TLS.
+//! Connections: resolves names, checks addresses against the rules, connects directly or through a
+//! proxy, adds TLS.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
@@ -42,14 +43,15 @@ pub struct ConnectionRules {
     pub allowed: Vec<AllowedTarget>,
     /// A file of certificate authorities (PEM) that are trusted besides the system's.
     pub authorities: Option<PathBuf>,
-    /// The proxy (`http://host:port`) for all connections. `None` for direct connections; the environment is ignored.
-    /// The proxy resolves names itself. With a proxy the rules therefore apply only to URLs with a literal address, and
-    /// to `localhost`.
+    /// The proxy (`http://host:port`) for all connections. `None` for direct connections; the
+    /// environment is ignored. The proxy resolves names itself. With a proxy the rules therefore
+    /// apply only to URLs with a literal address, and to `localhost`.
     pub proxy: Option<Uri>,
 }
 
 impl ConnectionRules {
-    /// The address of a proxy: `http://host:port`, without user, path and query. `None` for any other text.
+    /// The address of a proxy: `http://host:port`, without user, path and query. `None` for any
+    /// other text.
     pub fn proxy(text: &str) -> Option<Uri> {
         let url: Uri = text.parse().ok()?;
         let is_plain = UrlOrigin::of(&url).is_ok_and(|origin| !origin.is_secure);
@@ -82,7 +84,8 @@ pub struct Dialer {
 /// A function that resolves a name, and blocks meanwhile.
 type LookUp = fn(&str, u16) -> io::Result<Vec<SocketAddr>>;
 
-/// The permits for all look-ups: a name server that does not answer must not use up the threads that others need.
+/// The permits for all look-ups: a name server that does not answer must not use up the threads
+/// that others need.
 static LOOKING_UP: Semaphore = Semaphore::const_new(MAX_LOOK_UPS);
 
 impl Dialer {
@@ -154,8 +157,8 @@ impl Dialer {
         }
     }
 
-    /// A connection to a host, at an address that the rules allow. The checked address is the one that is connected to:
-    /// a second, different answer of the name server has no effect.
+    /// A connection to a host, at an address that the rules allow. The checked address is the one
+    /// that is connected to: a second, different answer of the name server has no effect.
     async fn reach(
         &self,
         host: &str,
@@ -197,7 +200,8 @@ impl Dialer {
         Err(last.unwrap_or_else(|| failed("the name has no address".to_owned())))
     }
 
-    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too, so that both schemes are handled alike.
+    /// A connection through the proxy (RFC 9110 §9.3.6), for `http` too, so that both schemes are
+    /// handled alike.
     async fn through(&self, proxy: &Uri, origin: &UrlOrigin) -> Result<TcpStream, HttpError> {
         if origin.is_odd_address() {
             return Err(HttpError::Url(format!(

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::address::Class;
 
-/// The error of a request. Texts of the other side are escaped and cut; headers and bodies of the request are never in
-/// it.
+/// The error of a request. Texts of the other side are escaped and cut; headers and bodies of the
+/// request are never in it.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum HttpError {
     /// The entry does not allow the address.
@@ -89,7 +89,8 @@ fn resolution(host: &str, address: &IpAddr) -> String {
 }
 
 impl HttpError {
-    /// True if a byte of the request may have reached the other side: the request may have had an effect.
+    /// True if a byte of the request may have reached the other side: the request may have had an
+    /// effect.
     pub fn was_sent(&self) -> bool {
         matches!(
             self,

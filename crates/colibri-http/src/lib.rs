@@ -1,5 +1,5 @@
-//! A client of HTTP/1.1 that checks the address of each connection against [`ConnectionRules`]. It knows nothing of MCP, models
-//! or clients.
+//! A client of HTTP/1.1 that checks the address of each connection against [`ConnectionRules`]. It
+//! knows nothing of MCP, models or clients.
 //!
 //! The caller provides a runtime of tokio, with time and input/output.
 

@@ -1,4 +1,5 @@
-//! The origin of a URL: scheme, host and port (RFC 6454). Also resolves references relative to a URL.
+//! The origin of a URL: scheme, host and port (RFC 6454). Also resolves references relative to a
+//! URL.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -70,8 +71,9 @@ impl UrlOrigin {
         }
     }
 
-    /// True if the host ends in a number without being a plain address: `127.1`, `0x7f000001`, `127.0.0.1.`. Resolvers
-    /// differ in the address that they read from it (WHATWG URL, "ends in a number").
+    /// True if the host ends in a number without being a plain address: `127.1`, `0x7f000001`,
+    /// `127.0.0.1.`. Resolvers differ in the address that they read from it (WHATWG URL, "ends in a
+    /// number").
     pub(crate) fn is_odd_address(&self) -> bool {
         let last = self
             .host
@@ -118,7 +120,8 @@ pub(super) fn without_query(url: &Uri) -> String {
     text.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
-/// Resolves a reference against a URL (RFC 3986 §5.2, without `..`, which no server needs to write).
+/// Resolves a reference against a URL (RFC 3986 §5.2, without `..`, which no server needs to
+/// write).
 ///
 /// # Errors
 /// The text is no URL reference.

@@ -10,8 +10,8 @@ use rustls::{CertificateError, ClientConfig, RootCertStore};
 use super::error::HttpError;
 use colibri_text::brief;
 
-/// The places of the trusted authorities on usual systems: FreeBSD's base (certctl(8)) and its package, Debian, Fedora,
-/// Alpine. The first existing file is used. The environment is ignored.
+/// The places of the trusted authorities on usual systems: FreeBSD's base (certctl(8)) and its
+/// package, Debian, Fedora, Alpine. The first existing file is used. The environment is ignored.
 const SYSTEM: [&str; 5] = [
     "/etc/ssl/cert.pem",
     "/usr/local/share/certs/ca-root-nss.crt",

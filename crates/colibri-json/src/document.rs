@@ -26,8 +26,8 @@ pub struct DocumentError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// The keys from the top to the place, such as `servers.github.args[2]`; empty at the top. Control characters are
-    /// escaped.
+    /// The keys from the top to the place, such as `servers.github.args[2]`; empty at the top.
+    /// Control characters are escaped.
     pub path: String,
     /// The fault and a remedy.
     pub message: String,
@@ -78,9 +78,9 @@ impl<'b> Document<'b> {
     /// Parses `bytes`. Errors name the file as `file`.
     ///
     /// # Errors
-    /// More than [`MAX_BYTES`], a byte-order mark, bytes that are not UTF-8, anything outside the grammar of RFC 8259,
-    /// trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a repeated key in one object (keys are
-    /// compared unescaped).
+    /// More than [`MAX_BYTES`], a byte-order mark, bytes that are not UTF-8, anything outside the
+    /// grammar of RFC 8259, trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a
+    /// repeated key in one object (keys are compared unescaped).
     pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, DocumentError> {
         let fail =
             |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
@@ -247,8 +247,8 @@ impl<'d> ValueCursor<'d> {
         }
     }
 
-    /// A string without control characters (NUL, newline, escape, …). No name, path or argument needs them, and they
-    /// can forge log lines or cut C strings short.
+    /// A string without control characters (NUL, newline, escape, …). No name, path or argument
+    /// needs them, and they can forge log lines or cut C strings short.
     ///
     /// # Errors
     /// Not a string, or one with a control character.
@@ -271,7 +271,8 @@ impl<'d> ValueCursor<'d> {
         }
     }
 
-    /// A whole number within `range`, written in digits alone. `3e4`, `30000.0` and `-0` are refused as ambiguous.
+    /// A whole number within `range`, written in digits alone. `3e4`, `30000.0` and `-0` are
+    /// refused as ambiguous.
     ///
     /// # Errors
     /// Not a number, not a whole one, or out of range.

@@ -1,7 +1,7 @@
 //! Suggestions for misspelt names.
 
-/// The most characters of a name that are compared. A name that is much longer than a known one is not near it in any
-/// case.
+/// The most characters of a name that are compared. A name that is much longer than a known one is
+/// not near it in any case.
 const MAX_COMPARED: usize = 128;
 
 /// The known name nearest to `name`, if one is near enough.
@@ -11,7 +11,8 @@ pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     (distance(name, nearest) <= nearest.len().max(2) / 2).then_some(nearest)
 }
 
-/// The number of edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`, ignoring ASCII case.
+/// The number of edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`,
+/// ignoring ASCII case.
 fn distance(a: &str, b: &str) -> usize {
     let [a, b] = [a, b].map(|name| {
         let chars = name.chars().take(MAX_COMPARED);

@@ -60,8 +60,8 @@ impl JsonFault {
 
 /// Reads a text value by value, from its beginning to its end.
 ///
-/// An object or array is read in steps: enter it, then read key after key or element after element until none is left.
-/// Each value in it must be read. The caller has to check for repeated keys.
+/// An object or array is read in steps: enter it, then read key after key or element after element
+/// until none is left. Each value in it must be read. The caller has to check for repeated keys.
 #[derive(Debug, Clone)]
 pub struct JsonReader<'t> {
     text: &'t str,
@@ -80,7 +80,8 @@ enum StringPiece<'t> {
 type Result<T> = std::result::Result<T, JsonFault>;
 
 impl<'t> JsonReader<'t> {
-    /// A reader of arrays and objects nested up to `max_depth`. `too_deep` is the message for deeper ones.
+    /// A reader of arrays and objects nested up to `max_depth`. `too_deep` is the message for
+    /// deeper ones.
     #[must_use]
     pub fn new(text: &'t str, max_depth: usize, too_deep: &'static str) -> JsonReader<'t> {
         JsonReader {
@@ -92,7 +93,8 @@ impl<'t> JsonReader<'t> {
         }
     }
 
-    /// The place up to which the text was read, in bytes. After [`JsonReader::kind`]: the place of the next value.
+    /// The place up to which the text was read, in bytes. After [`JsonReader::kind`]: the place of
+    /// the next value.
     #[must_use]
     pub fn at(&self) -> usize {
         self.at
@@ -222,7 +224,8 @@ impl<'t> JsonReader<'t> {
     /// A string, unescaped.
     ///
     /// # Errors
-    /// Not a string, or one with a bare control character, a wrong escape or half of a surrogate pair.
+    /// Not a string, or one with a bare control character, a wrong escape or half of a surrogate
+    /// pair.
     pub fn string(&mut self) -> Result<Cow<'t, str>> {
         let inside = self.text.as_bytes().get(self.at + 1..).unwrap_or_default();
         let length = plain_length(inside);
@@ -351,8 +354,8 @@ impl<'t> JsonReader<'t> {
         Ok(())
     }
 
-    /// The next key of the entered object, with its place; `None` at the end of the object. `first` is true if no key
-    /// of it was read yet. [`JsonReader::colon`] follows.
+    /// The next key of the entered object, with its place; `None` at the end of the object. `first`
+    /// is true if no key of it was read yet. [`JsonReader::colon`] follows.
     ///
     /// # Errors
     /// No key, or no comma before it.
@@ -420,9 +423,9 @@ impl<'t> JsonReader<'t> {
 
 const NO_VALUE: &str = "a value was expected (strings stand in double quotes)";
 
-/// Finds bytes that end the plain part of a string (a quotation mark, a backslash, a control character) among eight
-/// bytes, read as a little-endian number. The lowest bit that is set is the top bit of the first such byte. Higher bits
-/// may be set in error.
+/// Finds bytes that end the plain part of a string (a quotation mark, a backslash, a control
+/// character) among eight bytes, read as a little-endian number. The lowest bit that is set is the
+/// top bit of the first such byte. Higher bits may be set in error.
 #[must_use]
 #[inline]
 pub fn string_stops(word: u64) -> u64 {
@@ -432,8 +435,8 @@ pub fn string_stops(word: u64) -> u64 {
     (is(b'"') | is(b'\\') | below(word, b' ')) & (ONES << 7)
 }
 
-/// The number of bytes before the first quotation mark, backslash or control character. Eight bytes are checked at a
-/// time.
+/// The number of bytes before the first quotation mark, backslash or control character. Eight bytes
+/// are checked at a time.
 fn plain_length(bytes: &[u8]) -> usize {
     let mut length = 0;
     while let Some(chunk) = bytes[length..].first_chunk::<8>() {

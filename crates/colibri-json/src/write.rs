@@ -2,8 +2,8 @@
 
 use colibri_text::push_json_string;
 
-/// Writes one JSON value. Hidden characters, and those that change the direction of text, are escaped
-/// ([`push_json_string`]).
+/// Writes one JSON value. Hidden characters, and those that change the direction of text, are
+/// escaped ([`push_json_string`]).
 #[derive(Debug, Default)]
 pub struct JsonWriter {
     out: Vec<u8>,

@@ -6,8 +6,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Puts a file with this text and mode in the place of the one at `path`. Its temporary name is fixed, so that the half-
-/// written file of a process that was ended gives way: of several writers the callers let one in.
+/// Puts a file with this text and mode in the place of the one at `path`. Its temporary name is
+/// fixed, so that the half- written file of a process that was ended gives way: of several writers
+/// the callers let one in.
 ///
 /// # Errors
 /// It cannot be written, and the one at `path` is as it was.

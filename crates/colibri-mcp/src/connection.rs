@@ -1,7 +1,7 @@
 //! A connection to the daemon: MCP over its Unix socket, one JSON-RPC message a line.
 //!
-//! Commands speak protocol 2026-07-28: every request carries its version, so there is no handshake, and a command is
-//! one line out and one line back.
+//! Commands speak protocol 2026-07-28: every request carries its version, so there is no handshake,
+//! and a command is one line out and one line back.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -25,7 +25,8 @@ use super::lines::{LineBuffer, LinePiece, MAX_LINE};
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
 
-/// The first line of every connection: what it does without, whatever the daemon allows (DESIGN §5).
+/// The first line of every connection: what it does without, whatever the daemon allows (DESIGN
+/// §5).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Both gates stay closed.
@@ -76,7 +77,8 @@ impl From<PathBuf> for DaemonAddress {
 }
 
 impl DaemonAddress {
-    /// The socket that a flag or the environment names; else the service's, where it is in use; else the user's own.
+    /// The socket that a flag or the environment names; else the service's, where it is in use;
+    /// else the user's own.
     pub(crate) fn find(flag: Option<PathBuf>) -> DaemonAddress {
         DaemonAddress::choose(paths::named_socket(flag), || SERVICE.in_use().is_some())
     }
@@ -263,8 +265,8 @@ pub(crate) struct ToolCallResult {
 }
 
 impl ToolCallResult {
-    /// The text for a person: the texts, without the copy of the structured content that many tools add for old
-    /// clients.
+    /// The text for a person: the texts, without the copy of the structured content that many tools
+    /// add for old clients.
     pub(crate) fn readable(&self) -> String {
         let structured = self.structured.as_ref().map(|structured| structured.get());
         let texts = self.texts.iter().map(String::as_str);
@@ -373,8 +375,9 @@ impl DaemonConnection {
         Ok((read(method, &raw)?, raw))
     }
 
-    /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the notification's name and
-    /// parameters), and waits for its result. `None`: whoever was told has had enough.
+    /// Sends a request, hands over what the daemon tells meanwhile (the request's id, the
+    /// notification's name and parameters), and waits for its result. `None`: whoever was told has
+    /// had enough.
     pub(crate) fn listen<E: From<RequestError>>(
         &mut self,
         method: &str,
@@ -681,7 +684,8 @@ fn readable_content(item: &RawValue) -> String {
         Ok(Content::Resource { resource }) => resource
             .text
             .unwrap_or(format!("[{}: see --json]", resource.uri)),
-        // A content type this program does not know, or one with text that no `String` holds: as it came.
+        // A content type this program does not know, or one with text that no `String` holds: as it
+        // came.
         Err(_) => item.get().to_owned(),
     }
 }
@@ -692,7 +696,8 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::os::unix::net::UnixListener;
 
-    /// A daemon that answers the n-th request with the n-th list of lines; `ID` in them is the request's id.
+    /// A daemon that answers the n-th request with the n-th list of lines; `ID` in them is the
+    /// request's id.
     fn daemon(
         answers: Vec<Vec<&'static str>>,
     ) -> (

@@ -67,8 +67,8 @@ impl ConsentFile {
         }
     }
 
-    /// Puts this in the place of the file at `path`, for its user alone, in one step; where it says nothing, the file
-    /// goes.
+    /// Puts this in the place of the file at `path`, for its user alone, in one step; where it says
+    /// nothing, the file goes.
     ///
     /// # Errors
     /// The system's.

@@ -8,7 +8,8 @@ use crate::connection::{RequestError, Unavailable};
 use colibri_text::visible_lines;
 use colibri_trail::{CosignError, ProofError, TilesError};
 
-/// The reason for which a command did not succeed. Each has its exit status, as in sysexits(3) where that has one.
+/// The reason for which a command did not succeed. Each has its exit status, as in sysexits(3)
+/// where that has one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     /// The tool answered that it failed, and its answer has been printed.

@@ -1,4 +1,5 @@
-//! Being told to end while packages are fetched or a person is asked: what is half done is undone first.
+//! Being told to end while packages are fetched or a person is asked: what is half done is undone
+//! first.
 
 use std::io::{self, BufRead as _};
 use std::os::fd::AsFd as _;
@@ -27,7 +28,8 @@ pub(crate) fn hold_back() -> Result<(), CommandError> {
     })
 }
 
-/// From now on it ends at once again: there is nothing to undo. What is started from here on may be ended likewise.
+/// From now on it ends at once again: there is nothing to undo. What is started from here on may be
+/// ended likewise.
 ///
 /// # Errors
 /// Signals cannot be let through.

@@ -2,12 +2,14 @@
 
 use std::io::{self, Read};
 
-/// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN §3).
+/// Longest line either way, its newline not counted: 16 MiB, the daemon's own frame limit (DESIGN
+/// §3).
 pub(crate) const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// The first size of a buffer: most bridges are idle.
 const SMALL: usize = 8 * 1024;
-/// The size to which one grows for many lines at once; it grows further only for a line that is longer.
+/// The size to which one grows for many lines at once; it grows further only for a line that is
+/// longer.
 const BUSY: usize = 64 * 1024;
 /// The largest size that an empty one may keep.
 const LARGE: usize = 1024 * 1024;
@@ -92,7 +94,8 @@ impl LineBuffer {
         }
     }
 
-    /// Forgets the first `length` bytes: the lines that [`LineBuffer::read`] returned, once they are dealt with.
+    /// Forgets the first `length` bytes: the lines that [`LineBuffer::read`] returned, once they
+    /// are dealt with.
     pub(crate) fn consume(&mut self, length: usize) {
         self.bytes.copy_within(length..self.filled, 0);
         self.filled -= length;

@@ -1,4 +1,5 @@
-//! `colibri-mcp`: what editors start (the bridge) and what people type (commands). It holds no policy.
+//! `colibri-mcp`: what editors start (the bridge) and what people type (commands). It holds no
+//! policy.
 
 mod atomic_file;
 mod bridge;
@@ -80,7 +81,8 @@ const ABOUT: &str = "\
 The Colibri MCP client: a stdio MCP server for your editor, and commands for you.
 Without a command it is the bridge that an editor starts; `colibri-mcp connect EDITOR` writes that into its settings.";
 
-// One screen: a long help text of the program or of a flag of its own would have clap break each flag into lines.
+// One screen: a long help text of the program or of a flag of its own would have clap break each
+// flag into lines.
 const HELP: &str = "\
 {about}
 
@@ -115,7 +117,8 @@ fn main() -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are no errors; nothing is left to do if the message itself cannot be written.
+            // Help and version are no errors; nothing is left to do if the message itself cannot be
+            // written.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {
                 CommandError::USAGE
@@ -171,8 +174,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them by the dozen, and the
-/// parser of all commands is half of what one keeps in memory. `None`: it is for that parser.
+/// The command line of most bridges: nothing, or `--socket` and `--read-only`. Editors start them
+/// by the dozen, and the parser of all commands is half of what one keeps in memory. `None`: it is
+/// for that parser.
 fn plain_bridge(
     arguments: &[OsString],
     is_set: impl Fn(&str) -> bool,
@@ -207,8 +211,8 @@ fn plain_bridge(
     Some((socket, hello))
 }
 
-/// Says on stderr what the daemon has otherwise than this client was configured to want: closed gates, another
-/// registry. Silent if the daemon cannot be asked: then the bridge says so.
+/// Says on stderr what the daemon has otherwise than this client was configured to want: closed
+/// gates, another registry. Silent if the daemon cannot be asked: then the bridge says so.
 fn warn(place: &DaemonAddress, wanted: &OpenGates, registry: Option<&Path>) {
     let Ok(mut connection) = DaemonConnection::open(place, false) else {
         return;

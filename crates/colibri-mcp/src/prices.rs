@@ -1,5 +1,5 @@
-//! Prices of models, as the operator writes them in `prices.json`: prices.json(5). Money is arithmetic on tokens that the
-//! daemon counted; nothing is guessed.
+//! Prices of models, as the operator writes them in `prices.json`: prices.json(5). Money is
+//! arithmetic on tokens that the daemon counted; nothing is guessed.
 
 use std::fmt;
 use std::io::{self, Read as _};
@@ -14,8 +14,8 @@ use colibri_trail::open_regular;
 const DECIMALS: usize = 6;
 /// The most digits of a price before its point.
 const DIGITS: usize = 9;
-/// The parts of a currency's unit in which amounts are counted: a token costs a millionth of a price, which is counted in
-/// millionths.
+/// The parts of a currency's unit in which amounts are counted: a token costs a millionth of a
+/// price, which is counted in millionths.
 const UNIT: u128 = 1_000_000_000_000;
 /// The decimals of a shown amount, and the parts of the unit that the last of them is.
 const SHOWN: (usize, u128) = (4, UNIT / 10_000);
@@ -52,7 +52,8 @@ pub(crate) struct PriceList {
     models: Vec<ModelPrices>,
 }
 
-/// The prices of models whose names fit a pattern, each in millionths of the currency's unit for a million tokens.
+/// The prices of models whose names fit a pattern, each in millionths of the currency's unit for a
+/// million tokens.
 #[derive(Debug)]
 struct ModelPrices {
     model: Pattern,

@@ -1,8 +1,8 @@
-//! The private daemon: where no service is in use, a `colibri-mcpd` of the user's own is started by the first that needs
-//! it, bridge or command, and ends when nobody has for a while.
+//! The private daemon: where no service is in use, a `colibri-mcpd` of the user's own is started by
+//! the first that needs it, bridge or command, and ends when nobody has for a while.
 //!
-//! Everything about it is found through the user database and the XDG directories, nothing by `PATH` or the current
-//! directory: an editor starts the bridge in whatever project is open.
+//! Everything about it is found through the user database and the XDG directories, nothing by
+//! `PATH` or the current directory: an editor starts the bridge in whatever project is open.
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
@@ -31,10 +31,12 @@ const LIMIT: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(5);
 /// The most of what a daemon says that does not come up.
 const MAX_LINES: usize = 5;
-/// The variable that says after how many seconds without a client it ends, and what holds without it.
+/// The variable that says after how many seconds without a client it ends, and what holds without
+/// it.
 const END_IDLE: &str = "COLIBRI_MCP_END_IDLE";
 const END_IDLE_S: u64 = 600;
-/// The variables that it gets: nothing of the editor's, which may hold keys, and nothing that makes it another one.
+/// The variables that it gets: nothing of the editor's, which may hold keys, and nothing that makes
+/// it another one.
 const KEPT: &[&str] = &[
     "HOME",
     "LANG",
@@ -55,8 +57,9 @@ const KEPT: &[&str] = &[
 /// The command of this program that starts the daemon.
 pub(crate) const LAUNCH: &str = "private-daemon";
 
-/// Sees to it that the user's daemon listens. A process that ends as soon as it does starts it, so that it is nobody's
-/// child: an editor may end, with its bridge, all that descends from it, and others use the daemon, too.
+/// Sees to it that the user's daemon listens. A process that ends as soon as it does starts it, so
+/// that it is nobody's child: an editor may end, with its bridge, all that descends from it, and
+/// others use the daemon, too.
 ///
 /// # Errors
 /// Why it does not, as a sentence that says what to do.
@@ -211,7 +214,8 @@ fn listens(socket: &Path) -> bool {
     UnixStream::connect(socket).is_ok()
 }
 
-/// Waits until nobody else starts the user's daemon, and keeps others from it for as long as the lock is held.
+/// Waits until nobody else starts the user's daemon, and keeps others from it for as long as the
+/// lock is held.
 ///
 /// # Errors
 /// Another one takes too long, or the lock cannot be opened.
@@ -272,7 +276,8 @@ fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString
     kept
 }
 
-/// The time after its last client at which a daemon ends that was started with this variable, in words.
+/// The time after its last client at which a daemon ends that was started with this variable, in
+/// words.
 fn patience(end_idle: Option<&str>) -> String {
     let seconds = end_idle
         .and_then(|seconds| seconds.parse().ok())

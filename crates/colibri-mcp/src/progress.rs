@@ -1,4 +1,5 @@
-//! Signs of life of long work: a step that takes longer than a second says what it is, on standard error.
+//! Signs of life of long work: a step that takes longer than a second says what it is, on standard
+//! error.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::atomic::{AtomicBool, Ordering};

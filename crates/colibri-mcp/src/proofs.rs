@@ -1,4 +1,5 @@
-//! The output of `colibri-mcp trail tiles`, `proof`, `check-proof` and `cosign`: what others check the trail with.
+//! The output of `colibri-mcp trail tiles`, `proof`, `check-proof` and `cosign`: what others check
+//! the trail with.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write};
@@ -57,7 +58,8 @@ pub(crate) fn print_tiles(
 /// `trail proof N`: prints the proof that record `n` is in the trail.
 ///
 /// # Errors
-/// Where there is no such record, no seal after it, or the checkpoint in a file is of none of its seals.
+/// Where there is no such record, no seal after it, or the checkpoint in a file is of none of its
+/// seals.
 pub(crate) fn print_proof(
     dir: &Path,
     n: u64,
@@ -69,7 +71,8 @@ pub(crate) fn print_proof(
     Ok(())
 }
 
-/// `trail proof --old N`: prints the proof that the last sealed tree continues that of `old` records.
+/// `trail proof --old N`: prints the proof that the last sealed tree continues that of `old`
+/// records.
 ///
 /// # Errors
 /// Where fewer records are sealed, or those behind `old` were dropped.
@@ -78,7 +81,8 @@ pub(crate) fn print_growth(dir: &Path, old: u64, out: &mut dyn Write) -> Result<
     Ok(())
 }
 
-/// `trail check-proof FILE`: checks a proof against a published root (hex) or a key, on any machine.
+/// `trail check-proof FILE`: checks a proof against a published root (hex) or a key, on any
+/// machine.
 ///
 /// # Errors
 /// Where the file cannot be read or the proof does not hold.

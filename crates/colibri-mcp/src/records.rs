@@ -1,7 +1,8 @@
-//! The output of `colibri-mcp trail …`. The commands' flags are parsed elsewhere; here they come as values, and what is
-//! printed goes to a writer.
+//! The output of `colibri-mcp trail …`. The commands' flags are parsed elsewhere; here they come as
+//! values, and what is printed goes to a writer.
 //!
-//! These commands read the files of the trail themselves: whoever may read them needs no daemon to verify it.
+//! These commands read the files of the trail themselves: whoever may read them needs no daemon to
+//! verify it.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -137,8 +138,8 @@ impl NamedWitnesses<'_> {
     }
 }
 
-/// The faults of a trail, the extent of the promise, and the witnesses. The trail is the one in `state_dir`, or an
-/// archive of its segments.
+/// The faults of a trail, the extent of the promise, and the witnesses. The trail is the one in
+/// `state_dir`, or an archive of its segments.
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
@@ -148,7 +149,8 @@ pub(crate) fn report(
     witnesses: &NamedWitnesses<'_>,
     key: Option<&Verifier>,
 ) -> Result<Report, CommandError> {
-    // Log and note before the trail: what a running daemon adds between the two is in the trail already.
+    // Log and note before the trail: what a running daemon adds between the two is in the trail
+    // already.
     let mut heads = match witnesses.log {
         Some(path) if path == Path::new("-") => {
             WitnessedHeads::read(io::stdin().lock(), key).map_err(at(path))?
@@ -175,9 +177,9 @@ pub(crate) fn report(
     Ok(report)
 }
 
-/// `trail verify`: prints the [`report`]. Returns the exit status: 0 where nothing is wrong and somebody vouches for it,
-/// 1 where something is wrong, 2 where nobody vouches. An archive needs no other witness than being where the daemon
-/// cannot write.
+/// `trail verify`: prints the [`report`]. Returns the exit status: 0 where nothing is wrong and
+/// somebody vouches for it, 1 where something is wrong, 2 where nobody vouches. An archive needs no
+/// other witness than being where the daemon cannot write.
 ///
 /// # Errors
 /// Where trail, log, note or key cannot be read.
@@ -346,11 +348,13 @@ fn print_vouchers(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `trail show`: prints the records that pass, one a line; with `json` as written; with `last` only so many of them,
-/// the newest. With `follow`, all, and goes on until the flag is set. Returns how many earlier ones were left out.
+/// `trail show`: prints the records that pass, one a line; with `json` as written; with `last` only
+/// so many of them, the newest. With `follow`, all, and goes on until the flag is set. Returns how
+/// many earlier ones were left out.
 ///
 /// # Errors
-/// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked for.
+/// Where the trail cannot be read, a time is none, or it knows nothing of the server that is asked
+/// for.
 pub(crate) fn print_show(
     dir: &Path,
     filter: &RecordFilter,
@@ -512,8 +516,8 @@ fn one_line(record: &RecordView<'_>, users: &mut HashMap<u32, String>) -> String
     visible(line.trim_end()).into_owned()
 }
 
-/// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for each tool's calls, or
-/// as JSON.
+/// `trail stats`: prints calls, errors and latency by server and tool as a table with a bar for
+/// each tool's calls, or as JSON.
 ///
 /// # Errors
 /// Where the trail cannot be read or a time is none.
@@ -596,7 +600,8 @@ fn stats_table(stats: &Stats, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// `trail segments`: prints the names of the complete segments, oldest first; the periodic script reads them.
+/// `trail segments`: prints the names of the complete segments, oldest first; the periodic script
+/// reads them.
 ///
 /// # Errors
 /// Where the directory cannot be read.
@@ -607,8 +612,8 @@ pub(crate) fn print_segments(dir: &Path, out: &mut dyn Write) -> Result<(), Comm
     Ok(())
 }
 
-/// `trail export [--seal] NAME`: writes the bytes of a complete segment, or what is kept of it when it is dropped, for
-/// the periodic script's archive.
+/// `trail export [--seal] NAME`: writes the bytes of a complete segment, or what is kept of it when
+/// it is dropped, for the periodic script's archive.
 ///
 /// # Errors
 /// Where there is no such segment or it cannot be read.
@@ -641,8 +646,8 @@ pub(crate) fn export(
     Ok(())
 }
 
-/// `trail drop --keep-days N`: drops the segments that are older, leaves their seals, and says what went. Runs as the
-/// daemon's user.
+/// `trail drop --keep-days N`: drops the segments that are older, leaves their seals, and says what
+/// went. Runs as the daemon's user.
 ///
 /// # Errors
 /// Where a segment cannot be read or removed.

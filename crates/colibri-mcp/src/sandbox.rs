@@ -1,5 +1,6 @@
-//! True if an agent runs this program in a sandbox of its own, which keeps commands from Unix sockets. Nothing is
-//! loosened here: the agent's setting is named, and so is what works without it.
+//! True if an agent runs this program in a sandbox of its own, which keeps commands from Unix
+//! sockets. Nothing is loosened here: the agent's setting is named, and so is what works without
+//! it.
 
 use std::io;
 
@@ -13,9 +14,10 @@ struct SandboxedAgent {
     said: &'static str,
 }
 
-/// The variables that an agent sets for the commands that it confines, and the note for each. Codex: codex-rs/core,
-/// `spawn.rs`; Claude Code: its sandbox runtime; Gemini CLI, which confines itself, with the MCP servers that it
-/// starts: docs/cli/sandbox.md, and `sandbox.ts` of packages/cli. OpenCode has no sandbox.
+/// The variables that an agent sets for the commands that it confines, and the note for each.
+/// Codex: codex-rs/core, `spawn.rs`; Claude Code: its sandbox runtime; Gemini CLI, which confines
+/// itself, with the MCP servers that it starts: docs/cli/sandbox.md, and `sandbox.ts` of
+/// packages/cli. OpenCode has no sandbox.
 const AGENTS: &[SandboxedAgent] = &[
     SandboxedAgent {
         sets: "CODEX_SANDBOX_NETWORK_DISABLED",

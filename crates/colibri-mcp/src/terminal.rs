@@ -56,7 +56,8 @@ impl TextTable {
         if std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) {
             table.force_no_tty();
         }
-        // A terminal that does not say how wide it is has a width of 0 (ioctl_tty(2), ssh -tt without a terminal).
+        // A terminal that does not say how wide it is has a width of 0 (ioctl_tty(2), ssh -tt
+        // without a terminal).
         if !io::stdout().is_terminal() || table.width().is_none_or(|width| width == 0) {
             table.set_width(columns().unwrap_or(WIDTH).max(40));
         }
@@ -80,8 +81,8 @@ impl TextTable {
         self.table.add_row(cells);
     }
 
-    /// Has the first column, of what is copied into a command, stand on one line in each row, however narrow the
-    /// others become.
+    /// Has the first column, of what is copied into a command, stand on one line in each row,
+    /// however narrow the others become.
     pub(crate) fn keep_first_whole(&mut self) {
         if let Some(first) = self.table.column_mut(0) {
             first.set_constraint(ColumnConstraint::ContentWidth);
@@ -113,8 +114,8 @@ pub(crate) fn columns() -> Option<u16> {
     std::env::var("COLUMNS").ok()?.parse().ok()
 }
 
-/// A user's name on this machine, or the number where there is none: what is shown may come from another machine, and a
-/// look-up that fails is no reason to show nothing.
+/// A user's name on this machine, or the number where there is none: what is shown may come from
+/// another machine, and a look-up that fails is no reason to show nothing.
 pub(crate) fn user(uid: u32) -> String {
     match User::from_uid(uid.into()) {
         Ok(Some(user)) => user.name,

@@ -1,4 +1,5 @@
-//! The evidence that the service is in use: files of systemd(1) or rc(8), which everybody can read, and the socket.
+//! The evidence that the service is in use: files of systemd(1) or rc(8), which everybody can read,
+//! and the socket.
 
 use std::fmt;
 use std::fs::{read_dir, read_link, read_to_string};
@@ -23,7 +24,8 @@ const RC_SCRIPT: &str = "/usr/local/etc/rc.d/colibri_mcp";
 const RC_NAME: &str = "colibri_mcp";
 /// The variable that enables it.
 const RC_ENABLE: &str = "colibri_mcp_enable";
-/// The files that set it, the one that counts most last: rc.conf(5), `load_rc_config` of rc.subr(8).
+/// The files that set it, the one that counts most last: rc.conf(5), `load_rc_config` of
+/// rc.subr(8).
 const RC_FILES: &[&str] = &["/etc/rc.conf", "/etc/rc.conf.local"];
 /// The directories of which each has a file for the script, or a directory of files.
 const RC_DIRECTORIES: &[&str] = &["/etc/rc.conf.d", "/usr/local/etc/rc.conf.d"];
@@ -81,7 +83,8 @@ impl ServiceManager {
         if let Some(file) = enabled {
             return Some(ServiceUse::Enabled(file));
         }
-        // The socket comes last: whoever may not open it sees by the manager's file that the daemon runs.
+        // The socket comes last: whoever may not open it sees by the manager's file that the daemon
+        // runs.
         let runs =
             is_there(&below(root, running)) || UnixStream::connect(below(root, socket)).is_ok();
         runs.then_some(ServiceUse::Running)
@@ -135,8 +138,8 @@ fn is_masked(unit: &Path) -> bool {
     read_link(unit).is_ok_and(|target| target == Path::new("/dev/null")) || is_empty()
 }
 
-/// The file whose value of the variable counts, if that value is one of rc.subr(8)'s for yes. Files are read and not run:
-/// a value that a command or a condition makes is not seen.
+/// The file whose value of the variable counts, if that value is one of rc.subr(8)'s for yes. Files
+/// are read and not run: a value that a command or a condition makes is not seen.
 fn enabling_rc_file(root: &Path) -> Option<PathBuf> {
     let mut files: Vec<PathBuf> = RC_FILES.iter().map(|file| below(root, file)).collect();
     for directory in RC_DIRECTORIES {

@@ -1,8 +1,10 @@
-//! The service of Colibri MCP on each system: its paths, the commands that manage it, and evidence that it is in use.
+//! The service of Colibri MCP on each system: its paths, the commands that manage it, and evidence
+//! that it is in use.
 //!
-//! Daemon, client and library take all of these from here. The set-user-ID helper has its own fixed paths, the same on
-//! every system (`colibri_registry::PATH`, `colibri_jail_helper::POLICY`): on FreeBSD they lie in the service's
-//! directory, elsewhere they are those of its development sandbox.
+//! Daemon, client and library take all of these from here. The set-user-ID helper has its own fixed
+//! paths, the same on every system (`colibri_registry::PATH`, `colibri_jail_helper::POLICY`): on
+//! FreeBSD they lie in the service's directory, elsewhere they are those of its development
+//! sandbox.
 #![forbid(unsafe_code)]
 
 mod in_use;
@@ -103,7 +105,8 @@ impl SystemService {
         Path::new(self.socket).parent().unwrap_or(Path::new("/"))
     }
 
-    /// True if a path is the service's socket, also by way of a link: `/var/run` is one on Linux (FHS 3.0, 5.13).
+    /// True if a path is the service's socket, also by way of a link: `/var/run` is one on Linux
+    /// (FHS 3.0, 5.13).
     pub fn is_socket(&self, path: &Path) -> bool {
         let own = Path::new(self.socket);
         let real = |path: &Path| path.parent()?.canonicalize().ok();
@@ -117,8 +120,9 @@ impl SystemService {
         self.manager.installed(Path::new("/"))
     }
 
-    /// The evidence that the service is in use on this machine: it is enabled, or it runs. Without it each user has a
-    /// daemon of their own, whether or not a package installed the service's files.
+    /// The evidence that the service is in use on this machine: it is enabled, or it runs. Without
+    /// it each user has a daemon of their own, whether or not a package installed the service's
+    /// files.
     pub fn in_use(&self) -> Option<ServiceUse> {
         self.manager.in_use(self.socket, Path::new("/"))
     }

@@ -27,8 +27,9 @@ pub(crate) const INSTRUCTIONS_LIMIT: usize = 8 * 1024;
 /// The name of the skills extension in `capabilities.extensions`.
 pub(crate) const SKILLS_EXTENSION: &str = "io.modelcontextprotocol/skills";
 
-/// The time for which a client may cache `server/discover` and the daemon's own lists, in milliseconds. The list of a
-/// legacy server, which gives no such time, counts as fresh for as long.
+/// The time for which a client may cache `server/discover` and the daemon's own lists, in
+/// milliseconds. The list of a legacy server, which gives no such time, counts as fresh for as
+/// long.
 pub const TTL_MS: u64 = 30_000;
 
 /// An answer to a request, without its envelope.
@@ -46,8 +47,8 @@ impl AnswerBody {
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":").into_bytes()
     }
 
-    /// The whole message, without a line end. `id` is the request's id as written. It is `None` if the id could not be
-    /// read; the answer then has `null` (JSON-RPC 2.0, section 5).
+    /// The whole message, without a line end. `id` is the request's id as written. It is `None` if
+    /// the id could not be read; the answer then has `null` (JSON-RPC 2.0, section 5).
     pub fn to_message(&self, id: Option<&str>) -> Vec<u8> {
         let id = id.unwrap_or("null");
         match self {
@@ -111,12 +112,14 @@ impl Capability {
     }
 }
 
-/// The capabilities, extensions and instructions that a client gets to see: the daemon's own and the servers'.
+/// The capabilities, extensions and instructions that a client gets to see: the daemon's own and
+/// the servers'.
 #[derive(Debug, Clone, Default)]
 pub struct ServerIdentity {
     /// The daemon's own capabilities.
     pub offered: &'static [Capability],
-    /// The extensions that servers declare and that work through the daemon, with their settings as JSON.
+    /// The extensions that servers declare and that work through the daemon, with their settings as
+    /// JSON.
     pub extensions: BTreeMap<String, String>,
     /// The experimental capabilities of the same kind.
     pub experimental: BTreeMap<String, String>,
@@ -125,8 +128,8 @@ pub struct ServerIdentity {
 }
 
 impl ServerIdentity {
-    /// `ServerCapabilities` in the shape of a version. The schema has `extensions` since 2026-07-28; hosts of apps read
-    /// it with 2025-11-25 too.
+    /// `ServerCapabilities` in the shape of a version. The schema has `extensions` since
+    /// 2026-07-28; hosts of apps read it with 2025-11-25 too.
     fn capabilities(&self, version: Version) -> String {
         let offered = self.offered.iter().filter(|offer| offer.since() <= version);
         let offered = offered.filter_map(|offer| offer.as_member());
@@ -185,8 +188,8 @@ pub fn initialize_result(version: Version, presented: &ServerIdentity) -> Vec<u8
     .into_bytes()
 }
 
-/// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"). The daemon's `Implementation`
-/// stands in `_meta`.
+/// The result of `server/discover` (2026-07-28, server/discover, "DiscoverResult"). The daemon's
+/// `Implementation` stands in `_meta`.
 pub fn discover_result(version: Version, presented: &ServerIdentity) -> Vec<u8> {
     let supported = Version::MODERN
         .map(|version| string(version.as_str()))
@@ -223,10 +226,12 @@ pub fn subscription_closed(id: &str, version: Version) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Joins the daemon's own instructions with those of the servers, each server's under its id, 8 KiB in all.
+/// Joins the daemon's own instructions with those of the servers, each server's under its id, 8 KiB
+/// in all.
 ///
-/// Every line of a server is quoted with `> `: no server can open a paragraph in the name of the daemon or of another
-/// server. If the total is too long, the longest texts are cut first and the short ones stay whole.
+/// Every line of a server is quoted with `> `: no server can open a paragraph in the name of the
+/// daemon or of another server. If the total is too long, the longest texts are cut first and the
+/// short ones stay whole.
 pub fn join_instructions<'a>(
     own: &str,
     servers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -267,7 +272,8 @@ pub fn join_instructions<'a>(
     joined
 }
 
-/// The text with each line quoted. Line ends become `\n`, other control characters are removed, blank ends are trimmed.
+/// The text with each line quoted. Line ends become `\n`, other control characters are removed,
+/// blank ends are trimmed.
 fn quoted(text: &str) -> String {
     // Twice the limit is more than can be shown. The rest of a hostile server's 16 MiB is not read.
     let text = prefix(text, 2 * INSTRUCTIONS_LIMIT).replace("\r\n", "\n");
@@ -324,7 +330,8 @@ mod tests {
         Capability::Logging,
     ];
 
-    /// One row per version: the capabilities of `ServerCapabilities` in its `schema.ts` that the daemon could have.
+    /// One row per version: the capabilities of `ServerCapabilities` in its `schema.ts` that the
+    /// daemon could have.
     #[test]
     fn capabilities_of_each_version() {
         for (version, keys) in [

@@ -9,8 +9,8 @@ use colibri_wire::Json;
 /// The most bytes of a name, and of a version.
 const MAX: usize = 128;
 
-/// The name and version that a client declares of itself (`Implementation`): its own claim, for records and sums, never
-/// for decisions. Both are labels of 128 bytes at most ([`label`]).
+/// The name and version that a client declares of itself (`Implementation`): its own claim, for
+/// records and sums, never for decisions. Both are labels of 128 bytes at most ([`label`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientInfo {
     /// The name, which is not empty.

@@ -24,8 +24,9 @@ impl DeferredTask {
             .map(|task| format!("\"{KEY}\":{{\"task\":{task}}}"))
     }
 
-    /// The edits that add the deferred call to a tool's result: a member of its structured content, and a text block
-    /// after the others. A member of the server's own under the same key is replaced.
+    /// The edits that add the deferred call to a tool's result: a member of its structured content,
+    /// and a text block after the others. A member of the server's own under the same key is
+    /// replaced.
     pub fn edits(&self, result: Json<'_>) -> Edits {
         let mut edits = named_instead(result, &self.member().unwrap_or_default());
         let contents = result
@@ -49,13 +50,15 @@ impl DeferredTask {
         edits
     }
 
-    /// The edits that remove the server's own `deferred` from a failed tool's result: only Colibri may set it.
+    /// The edits that remove the server's own `deferred` from a failed tool's result: only Colibri
+    /// may set it.
     pub fn none(result: Json<'_>) -> Edits {
         named_instead(result, "")
     }
 }
 
-/// The edits that replace each `deferred` of the structured content by `member`, in each spelling of the key.
+/// The edits that replace each `deferred` of the structured content by `member`, in each spelling
+/// of the key.
 fn named_instead(result: Json<'_>, member: &str) -> Edits {
     let mut edits = Edits::new();
     let structured = result

@@ -1,6 +1,6 @@
-//! A server's elicitation, sampling or roots request on its way to a client, and the client's answer on its way back.
-//! The message to the person names the server. Parts that the client's version cannot parse are changed or refused.
-//! `docs/rewrites.md` has a row for each edit.
+//! A server's elicitation, sampling or roots request on its way to a client, and the client's
+//! answer on its way back. The message to the person names the server. Parts that the client's
+//! version cannot parse are changed or refused. `docs/rewrites.md` has a row for each edit.
 
 use super::answer::META_SERVER;
 use super::elicitation_kind::ElicitationKind;
@@ -15,8 +15,8 @@ use super::version::Version;
 use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};
 
-/// The keys of the request's `params` that are read here. Two members that could be taken for the same key make the
-/// request ambiguous.
+/// The keys of the request's `params` that are read here. Two members that could be taken for the
+/// same key make the request ambiguous.
 const PARAMS_KEYS: [&str; 12] = [
     "_meta",
     "task",
@@ -41,7 +41,8 @@ pub struct Wording<'a> {
     pub client: Version,
     /// The kinds of input that the client declares.
     pub can: Askable,
-    /// The daemon's own number of the request. It is the request's id for the client, and its progress token.
+    /// The daemon's own number of the request. It is the request's id for the client, and its
+    /// progress token.
     pub number: u64,
     /// True if the server's URIs stand behind its prefix.
     pub is_exposed: bool,
@@ -65,7 +66,8 @@ impl Wording<'_> {
     /// The edits to the `params` of a server's request.
     ///
     /// # Errors
-    /// The answer for the server: the client does not support this kind of input, or the request breaks the protocol.
+    /// The answer for the server: the client does not support this kind of input, or the request
+    /// breaks the protocol.
     pub fn edits(&self, ask: ElicitationKind, params: Json<'_>) -> Result<Edits, RpcError> {
         if let Some(error) = self.refusal(ask) {
             return Err(error);
@@ -160,8 +162,9 @@ impl Wording<'_> {
         }
     }
 
-    /// The edits to a server's error -32042 for a legacy client: each `message` gets the name of the server that wants
-    /// the person to open a URL. Entries that are no elicitation stay as they are.
+    /// The edits to a server's error -32042 for a legacy client: each `message` gets the name of
+    /// the server that wants the person to open a URL. Entries that are no elicitation stay as they
+    /// are.
     pub fn url_error_edits(&self, error: Json<'_>) -> Edits {
         let mut edits = Edits::new();
         for elicitation in elicitations(error) {
@@ -175,8 +178,9 @@ impl Wording<'_> {
         edits
     }
 
-    /// The answer for a server that requests input of a kind that this client does not support (2025-11-25,
-    /// client/elicitation and client/sampling, "Error Handling": -32602 for a mode or `tools` that was not declared).
+    /// The answer for a server that requests input of a kind that this client does not support
+    /// (2025-11-25, client/elicitation and client/sampling, "Error Handling": -32602 for a mode or
+    /// `tools` that was not declared).
     fn refusal(&self, ask: ElicitationKind) -> Option<RpcError> {
         if self.can.can(ask) {
             return None;
@@ -227,7 +231,8 @@ impl Wording<'_> {
         });
     }
 
-    /// Before 2025-11-25 a choice was an `enum` with `enumNames`, and a choice of several values did not exist.
+    /// Before 2025-11-25 a choice was an `enum` with `enumNames`, and a choice of several values
+    /// did not exist.
     fn edit_schema(&self, edits: &mut Edits, schema: Json<'_>) -> Result<(), RpcError> {
         if self.client >= Version::V2025_11_25 {
             return Ok(());
@@ -275,8 +280,8 @@ impl Wording<'_> {
         Ok(())
     }
 
-    /// Edits messages for a client before 2025-11-25: a message with several blocks becomes several messages, and a
-    /// block of an unknown type becomes text. URIs become those that clients see.
+    /// Edits messages for a client before 2025-11-25: a message with several blocks becomes several
+    /// messages, and a block of an unknown type becomes text. URIs become those that clients see.
     fn edit_messages(&self, edits: &mut Edits, messages: Json<'_>) -> Result<(), RpcError> {
         let mut count = 0;
         for message in messages.elements() {
@@ -362,8 +367,8 @@ impl Wording<'_> {
     }
 }
 
-/// The elicitations in an error -32042, up to the limit (2025-11-25, client/elicitation, "URL Elicitation Required
-/// Error").
+/// The elicitations in an error -32042, up to the limit (2025-11-25, client/elicitation, "URL
+/// Elicitation Required Error").
 pub fn elicitations(error: Json<'_>) -> impl Iterator<Item = Json<'_>> {
     let named = error.get("data").and_then(|data| data.get("elicitations"));
     named
@@ -401,7 +406,8 @@ impl ClientReply {
     }
 }
 
-/// Reads a client's result for a server of this version, and the edits that the server's version needs.
+/// Reads a client's result for a server of this version, and the edits that the server's version
+/// needs.
 ///
 /// # Errors
 /// The reason for which the result is invalid.

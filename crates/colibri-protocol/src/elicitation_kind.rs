@@ -1,4 +1,5 @@
-//! The kinds of input that a server may request from the client's side, and the client capability that each needs.
+//! The kinds of input that a server may request from the client's side, and the client capability
+//! that each needs.
 
 use super::version::Version;
 use colibri_wire::Json;
@@ -87,8 +88,8 @@ impl ElicitationKind {
         }
     }
 
-    /// True if a client with these `ClientCapabilities` can be sent such a request. `elicitation` without a mode means
-    /// forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
+    /// True if a client with these `ClientCapabilities` can be sent such a request. `elicitation`
+    /// without a mode means forms (2025-11-25 and 2026-07-28, client/elicitation, "Capabilities").
     pub fn is_declared(self, capabilities: Json<'_>) -> bool {
         let Some(declared) = capabilities.get(self.capability()).filter(Json::is_object) else {
             return false;

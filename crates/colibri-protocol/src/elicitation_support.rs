@@ -44,8 +44,9 @@ impl Askable {
         askable
     }
 
-    /// The kinds that a client of this version declares in these `ClientCapabilities`. A kind that its version does not
-    /// have counts as not declared, and so does a declaration that is ambiguous.
+    /// The kinds that a client of this version declares in these `ClientCapabilities`. A kind that
+    /// its version does not have counts as not declared, and so does a declaration that is
+    /// ambiguous.
     pub fn read(version: Version, capabilities: Option<Json<'_>>) -> Askable {
         let Some(capabilities) = capabilities.filter(|it| {
             it.ambiguous(&["elicitation", "sampling", "roots"])

@@ -1,4 +1,5 @@
-//! The daemon's errors: JSON-RPC's, MCP's, and Colibri's own codes. `docs/errors.md` lists all of them.
+//! The daemon's errors: JSON-RPC's, MCP's, and Colibri's own codes. `docs/errors.md` lists all of
+//! them.
 
 use super::answer::{AnswerBody, META_SERVER_INFO, server_info};
 use super::deferred::DeferredTask;
@@ -7,8 +8,8 @@ use super::rpc_error::RpcError;
 use super::version::Version;
 use colibri_wire::json::string;
 
-/// The key in the `_meta` of a tool's result that is sent only in part: its whole length, and its handle in the result
-/// store.
+/// The key in the `_meta` of a tool's result that is sent only in part: its whole length, and its
+/// handle in the result store.
 pub const META_KEPT: &str = "org.colibri/kept";
 /// The key in the `_meta` of a tool's result for the error of Colibri that it reports.
 pub(crate) const META_ERROR: &str = "org.colibri/error";
@@ -18,7 +19,8 @@ pub(crate) const META_ERROR: &str = "org.colibri/error";
 pub enum Delivery {
     /// A JSON-RPC error for each method.
     Error,
-    /// A result with `isError: true` for `tools/call`, which a model gets to read. A JSON-RPC error for other methods.
+    /// A result with `isError: true` for `tools/call`, which a model gets to read. A JSON-RPC error
+    /// for other methods.
     Result,
 }
 
@@ -106,7 +108,8 @@ pub struct ErrorRow {
     pub code: Code,
     /// The code's name in `code` of `_meta["org.colibri/error"]` and of `data`.
     pub name: &'static str,
-    /// The code's JSON-RPC number. It is positive, since -32768 to -32000 belong to JSON-RPC and MCP.
+    /// The code's JSON-RPC number. It is positive, since -32768 to -32000 belong to JSON-RPC and
+    /// MCP.
     pub number: i64,
     /// The form in which the code is sent.
     pub delivery: Delivery,
@@ -266,7 +269,8 @@ impl Code {
 pub struct Failure {
     /// The code.
     pub code: Code,
-    /// One sentence for the model or the person who made the call: the fault and its place. Never a secret.
+    /// One sentence for the model or the person who made the call: the fault and its place. Never a
+    /// secret.
     pub message: String,
     /// The id of the server concerned.
     pub server: Option<String>,

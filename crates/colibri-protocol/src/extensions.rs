@@ -1,7 +1,9 @@
-//! The extensions and experimental capabilities of servers: those that the daemon serves or passes on, and others.
+//! The extensions and experimental capabilities of servers: those that the daemon serves or passes
+//! on, and others.
 //!
-//! A capability is advertised only if each of its methods and notifications works through the daemon. The tables here
-//! say which ones these are. Everything else that a server declares is left out, and `status` names it.
+//! A capability is advertised only if each of its methods and notifications works through the
+//! daemon. The tables here say which ones these are. Everything else that a server declares is left
+//! out, and `status` names it.
 
 use super::answer::ServerIdentity;
 use super::method::Method;
@@ -47,8 +49,8 @@ pub const EXTENSIONS: [PassedCapability; 3] = [
     },
 ];
 
-/// The experimental capabilities that are advertised: only where no prefix stands between, to a client that sees the
-/// server alone or of a server with `"prefix": false`.
+/// The experimental capabilities that are advertised: only where no prefix stands between, to a
+/// client that sees the server alone or of a server with `"prefix": false`.
 pub const EXPERIMENTAL: [PassedCapability; 1] = [PassedCapability {
     // Messages that Claude Code shows its model, sent whenever the server likes.
     name: CHANNEL_CAPABILITY,
@@ -74,9 +76,10 @@ fn passed_experimental(name: &str) -> Option<&'static PassedCapability> {
 }
 
 impl ServerIdentity {
-    /// Adds the extensions that a server declares in its `capabilities` and that work through the daemon; with
-    /// `experimental` its experimental capabilities too. If two servers declare the same one with different settings, the
-    /// settings are left out: the client could not tell them apart.
+    /// Adds the extensions that a server declares in its `capabilities` and that work through the
+    /// daemon; with `experimental` its experimental capabilities too. If two servers declare the
+    /// same one with different settings, the settings are left out: the client could not tell them
+    /// apart.
     pub fn add_capabilities(&mut self, capabilities: Json<'_>, experimental: bool) {
         add(
             &mut self.extensions,
@@ -134,8 +137,9 @@ pub fn left_out(capabilities: Json<'_>) -> Vec<String> {
     names
 }
 
-/// True if both sides declare an extension that the daemon does not know: the client in `params` of this request, and
-/// the server in its `ServerCapabilities`. The notifications of such an extension are relayed unchanged.
+/// True if both sides declare an extension that the daemon does not know: the client in `params` of
+/// this request, and the server in its `ServerCapabilities`. The notifications of such an extension
+/// are relayed unchanged.
 pub fn share_unknown(params: Option<Json<'_>>, server: Json<'_>) -> bool {
     let client = || {
         params?

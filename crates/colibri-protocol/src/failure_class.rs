@@ -1,4 +1,5 @@
-//! Classes of failures: the one table that says if another attempt can help. `docs/errors.md` has the same table.
+//! Classes of failures: the one table that says if another attempt can help. `docs/errors.md` has
+//! the same table.
 
 use std::borrow::Cow;
 
@@ -63,14 +64,14 @@ pub enum FailureCause {
 }
 
 impl FailureCause {
-    /// The class of failures with this cause. The class does not decide alone if a call may be repeated: the server
-    /// must not have processed it, or it must be safe to process it twice.
+    /// The class of failures with this cause. The class does not decide alone if a call may be
+    /// repeated: the server must not have processed it, or it must be safe to process it twice.
     pub fn class(self) -> FailureClass {
         match self {
             FailureCause::Ours(
                 Code::IntegrationUnavailable | Code::ServerDied | Code::ServerFailed | Code::TimeoutCall
-                // Others use the slot, the quota or the disk at the moment. These failures end by themselves and are
-                // not retried.
+                // Others use the slot, the quota or the disk at the moment. These failures end by
+                // themselves and are not retried.
                 | Code::LimitInFlight | Code::LimitUser | Code::DaemonBusy | Code::DaemonStopping
                 | Code::TrailUnavailable | Code::StoreUnavailable,
             ) => FailureClass::Transient,

@@ -1,8 +1,9 @@
-//! Input that a server requests from the client's side before it answers. A modern server sends an `input_required`
-//! result, and the client retries (2026-07-28, basic/patterns/mrtr). A legacy server sends requests of its own
-//! (client/*).
+//! Input that a server requests from the client's side before it answers. A modern server sends an
+//! `input_required` result, and the client retries (2026-07-28, basic/patterns/mrtr). A legacy
+//! server sends requests of its own (client/*).
 //!
-//! These requests are hostile input: their number and size are limited, and only MCP's kinds of input are accepted.
+//! These requests are hostile input: their number and size are limited, and only MCP's kinds of
+//! input are accepted.
 
 use std::borrow::Cow;
 
@@ -141,8 +142,8 @@ pub struct InputQuestion<'a> {
     pub params: Option<&'a str>,
 }
 
-/// A result of the daemon that requests input from a client of this modern version. `server` is the server that needs
-/// the input, `state` the state that the retry must carry.
+/// A result of the daemon that requests input from a client of this modern version. `server` is the
+/// server that needs the input, `state` the state that the retry must carry.
 pub fn input_required_result(
     version: Version,
     server: &str,
@@ -172,8 +173,8 @@ pub fn input_required_result(
     .into_bytes()
 }
 
-/// The `params` of the daemon's own `elicitation/create`: the person is to confirm the call of a tool, for this reason.
-/// `arguments` is the text of the arguments that the person sees.
+/// The `params` of the daemon's own `elicitation/create`: the person is to confirm the call of a
+/// tool, for this reason. `arguments` is the text of the arguments that the person sees.
 pub fn confirmation(server: &str, tool: &str, reason: &str, arguments: &str) -> String {
     let message = format!(
         "[{server}] Allow this call of {}?\nIt waits: {}\n{}",
@@ -189,8 +190,8 @@ pub fn confirmation(server: &str, tool: &str, reason: &str, arguments: &str) -> 
     )
 }
 
-/// The edits to a server's `input_required` on its way to a modern client: `requestState` becomes the daemon's. The
-/// input requests stay as written.
+/// The edits to a server's `input_required` on its way to a modern client: `requestState` becomes
+/// the daemon's. The input requests stay as written.
 pub fn wrapped_state_edits(result: Json<'_>, state: &str) -> Edits {
     let mut edits = Edits::new();
     let insert = match result.get("requestState") {
@@ -223,8 +224,8 @@ impl<'a> RetryInput<'a> {
     }
 }
 
-/// Reads `requestState` and `inputResponses` of a request's `params`, whose keys are not ambiguous. `None` if the
-/// request has no state and so is no retry.
+/// Reads `requestState` and `inputResponses` of a request's `params`, whose keys are not ambiguous.
+/// `None` if the request has no state and so is no retry.
 ///
 /// # Errors
 /// -32602 if one of them has a wrong type or length.
@@ -269,7 +270,8 @@ pub fn read_retry<'a>(
     }
 }
 
-/// The members of a retry on its way to a server: JSON as it is written there. Empty if the request is no retry.
+/// The members of a retry on its way to a server: JSON as it is written there. Empty if the request
+/// is no retry.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RetryWith<'a> {
     /// `requestState`
@@ -278,9 +280,9 @@ pub struct RetryWith<'a> {
     pub responses: Option<&'a str>,
 }
 
-/// The edits to the `params` of a request that make it a retry, or that remove the members of a retry. They are applied
-/// together with those of [`super::params_edits`], which touch other places. `params` also has the name of the called
-/// tool.
+/// The edits to the `params` of a request that make it a retry, or that remove the members of a
+/// retry. They are applied together with those of [`super::params_edits`], which touch other
+/// places. `params` also has the name of the called tool.
 pub fn retry_edits(params: Json<'_>, with: RetryWith<'_>) -> Edits {
     let mut edits = Edits::new();
     let wanted = [

@@ -1,14 +1,16 @@
-//! MCP's versions: handshake, discovery, capabilities, and the translation of messages between versions.
+//! MCP's versions: handshake, discovery, capabilities, and the translation of messages between
+//! versions.
 //!
-//! Everything here is a function of bytes: no I/O, no clock, no state but a list walk's. Messages are read in place
-//! ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]). `docs/rewrites.md` is the closed list of
-//! changes, `docs/errors.md` the list of errors.
+//! Everything here is a function of bytes: no I/O, no clock, no state but a list walk's. Messages
+//! are read in place ([`colibri_wire::Json`]) and changed by splices ([`colibri_wire::Edits`]).
+//! `docs/rewrites.md` is the closed list of changes, `docs/errors.md` the list of errors.
 //!
-//! - [`version`], [`method`], [`Feature`]: the tables of the versions' differences, and of the kinds of things that
-//!   servers list.
+//! - [`version`], [`method`], [`Feature`]: the tables of the versions' differences, and of the
+//!   kinds of things that servers list.
 //! - [`request`]: a client's frame, and the reasons for which it is refused.
 //! - [`answer`], [`error`]: the daemon's own answers and errors.
-//! - [`input`], [`Askable`]: input that a server requests from the client's side, and the kinds that a client declares.
+//! - [`input`], [`Askable`]: input that a server requests from the client's side, and the kinds
+//!   that a client declares.
 //! - [`upstream`]: the daemon as the client of a server process.
 //! - [`rewrites`]: a message of one version translated for a peer of another.
 //! - [`lists`]: definitions as clients see them, and pages of them.
@@ -126,8 +128,8 @@ mod tests {
         }
     }
 
-    /// Each row of `docs/rewrites.md` has five cells. The function in the last cell is a test of this crate, of the
-    /// daemon, or of its built programs.
+    /// Each row of `docs/rewrites.md` has five cells. The function in the last cell is a test of
+    /// this crate, of the daemon, or of its built programs.
     #[test]
     fn every_rewrite_names_a_test_that_exists() {
         let mut source = String::new();

@@ -1,8 +1,9 @@
-//! Rewrites the URIs in a server's answers into URIs that clients can send back: in blocks that link to or embed a
-//! resource, in resource contents, in `_meta` that names an app's page, and in errors.
+//! Rewrites the URIs in a server's answers into URIs that clients can send back: in blocks that
+//! link to or embed a resource, in resource contents, in `_meta` that names an app's page, and in
+//! errors.
 //!
-//! Only these places are edited; URIs in plain text stay as the server wrote them. Each edit is an insertion
-//! ([`uri::expose`]).
+//! Only these places are edited; URIs in plain text stay as the server wrote them. Each edit is an
+//! insertion ([`uri::expose`]).
 
 use std::sync::LazyLock;
 
@@ -14,17 +15,21 @@ use super::uri;
 use colibri_wire::json::JsonMember;
 use colibri_wire::{Edits, Json};
 
-/// The most URIs of one message that are changed. Each edit takes several times its own size in memory.
+/// The most URIs of one message that are changed. Each edit takes several times its own size in
+/// memory.
 pub(crate) const LINKS_LIMIT: usize = 100_000;
-/// The deepest nesting of blocks that is read: a sampling message's tool result holds the blocks of a tool's answer.
+/// The deepest nesting of blocks that is read: a sampling message's tool result holds the blocks of
+/// a tool's answer.
 const DEPTH_LIMIT: usize = 3;
 
-/// The texts that each result with a URI contains: the end of `uri`, `resourceUri` and `ui/resourceUri`, the end of
-/// `openai/outputTemplate`, and the escapes that could hide such a key.
+/// The texts that each result with a URI contains: the end of `uri`, `resourceUri` and
+/// `ui/resourceUri`, the end of `openai/outputTemplate`, and the escapes that could hide such a
+/// key.
 static NEEDLES: LazyLock<[Finder<'static>; 4]> =
     LazyLock::new(|| ["ri\"", "outputTemplate\"", "\\u", "\\/"].map(Finder::new));
 
-/// True if a result may hold a URI that has to be changed. Most results hold none and are not parsed for it.
+/// True if a result may hold a URI that has to be changed. Most results hold none and are not
+/// parsed for it.
 pub(crate) fn may_hold_links(result: &[u8]) -> bool {
     NEEDLES.iter().any(|needle| needle.find(result).is_some())
 }
@@ -101,8 +106,8 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// Edits a content block. Readers differ in which one of several members with the same name they take, so each of
-    /// them is edited.
+    /// Edits a content block. Readers differ in which one of several members with the same name
+    /// they take, so each of them is edited.
     pub(crate) fn block(&mut self, edits: &mut Edits, block: Json<'_>, depth: usize) {
         if self.changed > LINKS_LIMIT {
             return;
@@ -131,8 +136,8 @@ impl<'s> Links<'s> {
         }
     }
 
-    /// Edits a `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps SDK, "Component
-    /// templates").
+    /// Edits a `_meta`, which may name an app's page (ext-apps, "Resource Discovery"; OpenAI's Apps
+    /// SDK, "Component templates").
     pub(crate) fn meta(&mut self, edits: &mut Edits, meta: Json<'_>) {
         meta.members()
             .for_each(|member| self.meta_member(edits, &member));

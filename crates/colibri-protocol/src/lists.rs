@@ -1,4 +1,5 @@
-//! Definitions of tools, prompts, resources, templates and skills as a client sees them, and the pages of their lists.
+//! Definitions of tools, prompts, resources, templates and skills as a client sees them, and the
+//! pages of their lists.
 
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ use colibri_text::{hex, unhex};
 use colibri_wire::json::{string, write_string};
 use colibri_wire::{Edits, Json};
 
-/// The most entries of one page. The limit is high because several clients read only the first page.
+/// The most entries of one page. The limit is high because several clients read only the first
+/// page.
 pub(crate) const PAGE_ENTRIES: usize = 1_000;
 /// The most bytes of definitions in one page. A longer definition gets a page of its own.
 pub(crate) const PAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -29,21 +31,23 @@ pub(crate) const META_STATE: &str = "org.colibri/state";
 pub struct Exposure<'a> {
     /// The id of the server.
     pub server: &'a str,
-    /// The name that clients see. Not used for resources and templates, since it follows from their own URI.
+    /// The name that clients see. Not used for resources and templates, since it follows from their
+    /// own URI.
     pub name: &'a str,
     /// The server's own name, URI or template.
     pub original: &'a str,
-    /// True if `name` is not just the prefix and `original`, but shortened or with other characters. The original is
-    /// then also the `title`, if the server gave none.
+    /// True if `name` is not just the prefix and `original`, but shortened or with other
+    /// characters. The original is then also the `title`, if the server gave none.
     pub changed: bool,
     /// The state of the server if it is unavailable now.
     pub state: Option<&'a str>,
 }
 
-/// The edits to a server's definition for a client of a version. `exposure` is `None` for a server with `"prefix":
-/// false`, whose names stay unchanged.
+/// The edits to a server's definition for a client of a version. `exposure` is `None` for a server
+/// with `"prefix": false`, whose names stay unchanged.
 ///
-/// `definition` is an object with the feature's identifier, as checked by [`super::upstream::ListWalk::read`].
+/// `definition` is an object with the feature's identifier, as checked by
+/// [`super::upstream::ListWalk::read`].
 pub fn definition_edits(
     feature: Feature,
     definition: Json<'_>,
@@ -137,15 +141,16 @@ fn inserted(definition: Json<'_>, exposure: &Exposure<'_>, ours: &str) -> String
     insert.join(",")
 }
 
-/// True if the legacy versions allow a schema as `outputSchema`: an object whose `type` is `"object"`.
+/// True if the legacy versions allow a schema as `outputSchema`: an object whose `type` is
+/// `"object"`.
 fn is_object_schema(schema: Json<'_>) -> bool {
     schema
         .get("type")
         .is_some_and(|kind| kind.is_string("object"))
 }
 
-/// Replaces the property schemas `true` and `false` by schema objects with the same meaning. Legacy versions allow only
-/// objects there, and their readers drop the whole list over one boolean.
+/// Replaces the property schemas `true` and `false` by schema objects with the same meaning. Legacy
+/// versions allow only objects there, and their readers drop the whole list over one boolean.
 fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
     for properties in schema
         .members()
@@ -161,8 +166,9 @@ fn plain_properties(schema: Json<'_>, edits: &mut Edits) {
     }
 }
 
-/// The shortest time for which a list joined from several servers may be cached, in milliseconds. A modern server
-/// counts with its own time (0 if it gives none); legacy servers and the daemon's own tools count with [`TTL_MS`].
+/// The shortest time for which a list joined from several servers may be cached, in milliseconds. A
+/// modern server counts with its own time (0 if it gives none); legacy servers and the daemon's own
+/// tools count with [`TTL_MS`].
 pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u64 {
     servers
         .into_iter()
@@ -176,8 +182,8 @@ pub fn least_ttl(servers: impl IntoIterator<Item = (Version, Option<u64>)>) -> u
         .fold(TTL_MS, u64::min)
 }
 
-/// The start of a page: after the entry with this name or URI. Opaque to clients. A cursor holds a name and no index,
-/// so that it stays valid when the list changes in between.
+/// The start of a page: after the entry with this name or URI. Opaque to clients. A cursor holds a
+/// name and no index, so that it stays valid when the list changes in between.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListCursor {
     after: String,
@@ -187,7 +193,8 @@ impl ListCursor {
     /// Reads the cursor in the `params` of a list request, if there is one.
     ///
     /// # Errors
-    /// -32602 for a cursor that the daemon did not make (server/utilities/pagination, "Error Handling").
+    /// -32602 for a cursor that the daemon did not make (server/utilities/pagination, "Error
+    /// Handling").
     pub fn read(params: Option<Json<'_>>) -> Result<Option<ListCursor>, RpcError> {
         let Some(cursor) = params.and_then(|params| params.get("cursor")) else {
             return Ok(None);
@@ -216,9 +223,9 @@ impl ListCursor {
 
 /// The result of a list request: one page of `entries`, and the range of entries that it has.
 ///
-/// An entry is a name, URI or template as clients see it, and a definition in the shape of the client's version.
-/// Entries must be **in ascending order of their names**, each name once: this is the order of the list, and it keeps
-/// cursors valid.
+/// An entry is a name, URI or template as clients see it, and a definition in the shape of the
+/// client's version. Entries must be **in ascending order of their names**, each name once: this is
+/// the order of the list, and it keeps cursors valid.
 pub fn page<'a>(
     feature: Feature,
     client: Version,
@@ -459,7 +466,8 @@ mod tests {
         assert_eq!(value["_meta"][META_STATE], "failed");
     }
 
-    /// One row per client version, one cell per schema: true if the definition keeps its `outputSchema`.
+    /// One row per client version, one cell per schema: true if the definition keeps its
+    /// `outputSchema`.
     #[test]
     fn output_schemas_that_are_no_objects_are_dropped_for_legacy_clients() {
         for (schema, is_object) in [

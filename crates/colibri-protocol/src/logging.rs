@@ -4,7 +4,8 @@ use super::answer::META_SUBSCRIPTION_ID;
 use super::rpc_error::RpcError;
 use colibri_wire::Json;
 
-/// The severity of a log message (`LoggingLevel` of every version; RFC 5424, section 6.2.1), the lowest first.
+/// The severity of a log message (`LoggingLevel` of every version; RFC 5424, section 6.2.1), the
+/// lowest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Level(u8);
 
@@ -41,8 +42,9 @@ impl Level {
     }
 }
 
-/// A log message of the daemon's own, whose data is JSON. `subscription` is the id of the `subscriptions/listen` on whose
-/// stream a modern client gets it, as written; `None` in a legacy session.
+/// A log message of the daemon's own, whose data is JSON. `subscription` is the id of the
+/// `subscriptions/listen` on whose stream a modern client gets it, as written; `None` in a legacy
+/// session.
 pub fn message(level: Level, data: &str, subscription: Option<&str>) -> Vec<u8> {
     let meta = subscription
         .map(|id| format!(",\"_meta\":{{\"{META_SUBSCRIPTION_ID}\":{id}}}"))

@@ -13,8 +13,9 @@ pub(crate) enum Change {
     Replace(String),
 }
 
-/// Edits one object: calls `change` for each member, then inserts `insert` before all others. `insert` is members as
-/// JSON, without a comma at either end. `change` is called for each member of a repeated key.
+/// Edits one object: calls `change` for each member, then inserts `insert` before all others.
+/// `insert` is members as JSON, without a comma at either end. `change` is called for each member
+/// of a repeated key.
 pub(crate) fn rewrite<'a>(
     edits: &mut Edits,
     object: Json<'a>,
@@ -24,7 +25,8 @@ pub(crate) fn rewrite<'a>(
     let start = object.span().start + 1;
     // The end of the value of the last member that stays.
     let mut kept: Option<usize> = None;
-    // The range that was removed since then: from the first removed key to the end of the last removed value.
+    // The range that was removed since then: from the first removed key to the end of the last
+    // removed value.
     let mut removed: Option<(usize, usize)> = None;
     for member in object.members() {
         let (key, value) = (member.key.span(), member.value.span());

@@ -1,10 +1,12 @@
-//! The record of a call in the trail of another daemon, as a request and its answer name it in `_meta`.
+//! The record of a call in the trail of another daemon, as a request and its answer name it in
+//! `_meta`.
 
 use super::members::{Change, rewrite};
 use colibri_wire::json::string;
 use colibri_wire::{Edits, Json};
 
-/// The key of `_meta`: in a request the caller's own record, in the answer that of the daemon that answers.
+/// The key of `_meta`: in a request the caller's own record, in the answer that of the daemon that
+/// answers.
 const META_RECORD: &str = "org.colibri/record";
 
 /// The longest origin of a trail, bytes.
@@ -48,7 +50,8 @@ impl MetaRecord {
         })
     }
 
-    /// The answer with this record in its `_meta`, in place of another one there. An error has it in its `data`.
+    /// The answer with this record in its `_meta`, in place of another one there. An error has it
+    /// in its `data`.
     pub fn put_in_answer(&self, frame: &[u8]) -> Vec<u8> {
         self.put(frame, |message| {
             let failed = || message.get("error");
@@ -60,7 +63,8 @@ impl MetaRecord {
         })
     }
 
-    /// Puts the record into the object at `place`. True beside it: into a member that the object lacks.
+    /// Puts the record into the object at `place`. True beside it: into a member that the object
+    /// lacks.
     fn put(
         &self,
         frame: &[u8],

@@ -70,8 +70,8 @@ struct MethodFacts {
 #[derive(Clone, Copy)]
 enum MethodVersions {
     All,
-    /// Those before 2026-07-28, which removed the handshake, `ping`, `logging/setLevel` and the two subscription methods
-    /// (its changelog, major changes 2, 4 and 5).
+    /// Those before 2026-07-28, which removed the handshake, `ping`, `logging/setLevel` and the two
+    /// subscription methods (its changelog, major changes 2, 4 and 5).
     Legacy,
     Modern,
 }
@@ -93,8 +93,8 @@ pub enum Route {
     Directory,
     /// The prompt or the template that `params.ref` names.
     Reference,
-    /// The task whose id is `params.taskId`: the process that runs it answers, even if that process gets no new calls any
-    /// more.
+    /// The task whose id is `params.taskId`: the process that runs it answers, even if that process
+    /// gets no new calls any more.
     Task,
 }
 
@@ -232,8 +232,8 @@ impl Method {
         }
     }
 
-    /// The method with this name. `None` for names that no version has, and for `tasks/result` and `tasks/list`: only
-    /// 2025-11-25 had them, under a capability that the daemon never declares.
+    /// The method with this name. `None` for names that no version has, and for `tasks/result` and
+    /// `tasks/list`: only 2025-11-25 had them, under a capability that the daemon never declares.
     pub fn parse(name: &str) -> Option<Method> {
         Method::ALL
             .into_iter()
@@ -254,7 +254,8 @@ impl Method {
         self.facts().route
     }
 
-    /// The member of `params` with the name, URI or id that a modern request is about, as `Mcp-Name` repeats it.
+    /// The member of `params` with the name, URI or id that a modern request is about, as
+    /// `Mcp-Name` repeats it.
     pub(crate) fn subject_key(self) -> Option<&'static str> {
         match self.route() {
             _ if !self.is_in(Version::LATEST) => None,
@@ -267,14 +268,14 @@ impl Method {
         }
     }
 
-    /// True if a server may request input before it answers the method (2026-07-28, basic/patterns/mrtr, "Supported
-    /// Requests").
+    /// True if a server may request input before it answers the method (2026-07-28,
+    /// basic/patterns/mrtr, "Supported Requests").
     pub fn may_ask_back(self) -> bool {
         self.facts().may_ask_back
     }
 
-    /// The capability that the method needs; `None` if it needs none. A method whose capability was not declared is
-    /// answered with "not found" (2026-07-28, `schema.ts`, `MethodNotFoundError`).
+    /// The capability that the method needs; `None` if it needs none. A method whose capability was
+    /// not declared is answered with "not found" (2026-07-28, `schema.ts`, `MethodNotFoundError`).
     pub fn capability(self) -> Option<Capability> {
         self.facts().capability
     }
@@ -307,7 +308,8 @@ mod tests {
         }
     }
 
-    /// One row per method: true if legacy versions have it, if modern versions have it, if its result is cacheable.
+    /// One row per method: true if legacy versions have it, if modern versions have it, if its
+    /// result is cacheable.
     #[test]
     fn which_version_has_which_method() {
         for (name, legacy, modern, cacheable) in [

@@ -16,8 +16,9 @@ use colibri_wire::json::JsonKind;
 
 /// The deepest nesting of a tool's schema that is searched for annotations.
 const MAX_DEPTH: usize = 32;
-/// The most arguments that a call repeats in header fields, the most bytes of a field's name, and the most bytes of the
-/// keys that lead to an argument. Without these limits a server could make its list many times larger.
+/// The most arguments that a call repeats in header fields, the most bytes of a field's name, and
+/// the most bytes of the keys that lead to an argument. Without these limits a server could make
+/// its list many times larger.
 const MAX_FIELDS: usize = 32;
 const MAX_NAME: usize = 128;
 const MAX_PATH: usize = 256;
@@ -58,8 +59,8 @@ pub fn declared_version<'a>(params: Option<Json<'a>>) -> Option<Cow<'a, str>> {
     params?.get("_meta")?.get(META_PROTOCOL_VERSION)?.as_str()
 }
 
-/// The header fields of a modern request, by their names in lower case. `arguments` are the mirrored arguments of the
-/// called tool.
+/// The header fields of a modern request, by their names in lower case. `arguments` are the
+/// mirrored arguments of the called tool.
 pub fn request_fields(
     method: &str,
     params: Option<Json<'_>>,
@@ -91,8 +92,8 @@ pub struct MirroredArgument {
 }
 
 impl MirroredArgument {
-    /// The mirrored arguments of a tool's definition: those with `x-mcp-header` in `inputSchema` that a chain of
-    /// `properties` reaches.
+    /// The mirrored arguments of a tool's definition: those with `x-mcp-header` in `inputSchema`
+    /// that a chain of `properties` reaches.
     pub fn of_tool(definition: Json<'_>) -> Vec<MirroredArgument> {
         let mut found = Vec::new();
         if let Some(schema) = definition.get("inputSchema") {
@@ -101,7 +102,8 @@ impl MirroredArgument {
         found
     }
 
-    /// Checks the `x-mcp-header` annotations of a tool's definition (2026-07-28, server/tools, `x-mcp-header`).
+    /// Checks the `x-mcp-header` annotations of a tool's definition (2026-07-28, server/tools,
+    /// `x-mcp-header`).
     ///
     /// # Errors
     /// The violation; such a tool must not be listed.
@@ -197,7 +199,8 @@ fn gather(schema: Json<'_>, path: &mut Vec<String>, found: &mut Vec<MirroredArgu
     }
 }
 
-/// Keywords of JSON Schema whose value is a schema or a list of schemas, and those whose value maps names to schemas.
+/// Keywords of JSON Schema whose value is a schema or a list of schemas, and those whose value maps
+/// names to schemas.
 const SCHEMAS: [&str; 17] = [
     "items",
     "prefixItems",
@@ -225,7 +228,8 @@ const SCHEMAS_BY_NAME: [&str; 5] = [
     "dependentSchemas",
 ];
 
-/// Checks the annotations of a schema and of all schemas below it. `reached` is true if only `properties` lead to it.
+/// Checks the annotations of a schema and of all schemas below it. `reached` is true if only
+/// `properties` lead to it.
 fn check(
     schema: Json<'_>,
     reached: bool,
@@ -304,7 +308,8 @@ fn encode(value: &str) -> String {
     }
 }
 
-/// Compares a value of the body with the value of its field, which may be encoded if `may_be_encoded`.
+/// Compares a value of the body with the value of its field, which may be encoded if
+/// `may_be_encoded`.
 fn compare_text(
     name: &str,
     value: &str,

@@ -1,4 +1,5 @@
-//! A client's frame: its era and version, its method, its `_meta`, and the reasons for which it is refused.
+//! A client's frame: its era and version, its method, its `_meta`, and the reasons for which it is
+//! refused.
 
 use std::borrow::Cow;
 
@@ -14,15 +15,16 @@ use colibri_wire::json::JsonKind;
 pub const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 /// `_meta` of a modern request: the client's capabilities. Required.
 pub const META_CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
-/// `_meta` of a modern request: the client's name and version. Optional (2026-07-28, basic, "Per-request protocol
-/// fields").
+/// `_meta` of a modern request: the client's name and version. Optional (2026-07-28, basic,
+/// "Per-request protocol fields").
 pub const META_CLIENT_INFO: &str = "io.modelcontextprotocol/clientInfo";
 /// `_meta` of a modern request: the lowest level of log messages to send. Optional.
 pub const META_LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 /// `_meta` of any request: the token for progress notifications. Optional.
 pub(crate) const META_PROGRESS_TOKEN: &str = "progressToken";
 
-/// The keys of `_meta` that are read here. Two members that could be taken for the same key make a request ambiguous.
+/// The keys of `_meta` that are read here. Two members that could be taken for the same key make a
+/// request ambiguous.
 const META_KEYS: [&str; 5] = [
     META_PROTOCOL_VERSION,
     META_CLIENT_CAPABILITIES,
@@ -60,13 +62,15 @@ const READ_PARAMS: usize = 6;
 pub enum SessionPhase {
     /// No handshake yet: only modern requests, `initialize` and `ping` are accepted.
     Fresh,
-    /// A handshake for this legacy version. Modern requests are still accepted: each request declares its own version.
+    /// A handshake for this legacy version. Modern requests are still accepted: each request
+    /// declares its own version.
     Legacy(Version),
 }
 
 impl SessionPhase {
-    /// True if the connection accepts JSON-RPC batches. Before the handshake it does not: `initialize` must not be part
-    /// of a batch (2025-03-26, basic/lifecycle), and it must come first.
+    /// True if the connection accepts JSON-RPC batches. Before the handshake it does not:
+    /// `initialize` must not be part of a batch (2025-03-26, basic/lifecycle), and it must come
+    /// first.
     pub fn takes_batches(self) -> bool {
         matches!(self, SessionPhase::Legacy(version) if version.has_batches())
     }
@@ -79,7 +83,8 @@ pub struct RequestMeta<'a> {
     pub object: Option<Json<'a>>,
     /// A string or a number.
     pub progress_token: Option<Json<'a>>,
-    /// An object; modern only. The client's own claim of its identity: for logs, never for decisions.
+    /// An object; modern only. The client's own claim of its identity: for logs, never for
+    /// decisions.
     pub client_info: Option<Json<'a>>,
     /// An object; always present in a modern request.
     pub client_capabilities: Option<Json<'a>>,
@@ -92,7 +97,8 @@ pub struct RequestMeta<'a> {
 pub struct Request<'a> {
     /// The version in which the request is answered.
     pub version: Version,
-    /// `None` for a method of no version of MCP: a method of the operators, of an extension, or an unknown one.
+    /// `None` for a method of no version of MCP: a method of the operators, of an extension, or an
+    /// unknown one.
     pub method: Option<Method>,
     /// The request's `_meta`.
     pub meta: RequestMeta<'a>,
@@ -102,16 +108,18 @@ pub struct Request<'a> {
     pub arguments: Option<Json<'a>>,
     /// `params.task`, not checked: the caller wants a task and fetches its result later.
     pub task: Option<Json<'a>>,
-    /// `params.requestState` and `params.inputResponses`, not checked: for [`super::input::read_retry`].
+    /// `params.requestState` and `params.inputResponses`, not checked: for
+    /// [`super::input::read_retry`].
     pub retry: [Option<Json<'a>>; 2],
 }
 
-/// Reads a request on a connection. `offered` is what [`super::answer::ServerIdentity`] told clients.
+/// Reads a request on a connection. `offered` is what [`super::answer::ServerIdentity`] told
+/// clients.
 ///
 /// # Errors
-/// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of neither era, -32022 for
-/// an unknown version, -32601 for a method that the request's version does not have or that is not offered, -32600 for
-/// a second handshake.
+/// The error to answer with: -32602 for ambiguous or missing keys and for a request that is of
+/// neither era, -32022 for an unknown version, -32601 for a method that the request's version does
+/// not have or that is not offered, -32600 for a second handshake.
 pub fn classify<'a>(
     session: SessionPhase,
     offered: &[Capability],
@@ -139,7 +147,8 @@ pub fn classify<'a>(
         }
         (SessionPhase::Legacy(agreed), None) => agreed,
         (SessionPhase::Fresh, None) => match known {
-            // Version 2025-11-25, basic/lifecycle: "requests other than pings" have to wait for the handshake.
+            // Version 2025-11-25, basic/lifecycle: "requests other than pings" have to wait for the
+            // handshake.
             Some(Method::Initialize | Method::Ping) => Version::LATEST_LEGACY,
             _ => return Err(neither_era()),
         },
@@ -179,7 +188,8 @@ pub struct Initialize<'a> {
     pub requested: Cow<'a, str>,
     /// `ClientCapabilities`: an object, or `None`.
     pub capabilities: Option<Json<'a>>,
-    /// `Implementation`: an object, or `None`. The client's own claim of its identity: for logs, never for decisions.
+    /// `Implementation`: an object, or `None`. The client's own claim of its identity: for logs,
+    /// never for decisions.
     pub client_info: Option<Json<'a>>,
 }
 
@@ -206,7 +216,8 @@ pub fn read_initialize(params: Option<Json<'_>>) -> Result<Initialize<'_>, RpcEr
 pub enum ClientNotification<'a> {
     /// The end of the handshake.
     Initialized,
-    /// The client will not use the answer to the request with this id, which is a string or a number.
+    /// The client will not use the answer to the request with this id, which is a string or a
+    /// number.
     Cancelled {
         /// The id as written.
         request: Json<'a>,
@@ -251,8 +262,8 @@ pub(crate) fn is_id(value: &Json<'_>) -> bool {
     matches!(value.kind(), JsonKind::String | JsonKind::Number)
 }
 
-/// Reads the [`PARAMS_KEYS`] that each request needs: `_meta`, which must be an object, and the others of the first
-/// [`READ_PARAMS`].
+/// Reads the [`PARAMS_KEYS`] that each request needs: `_meta`, which must be an object, and the
+/// others of the first [`READ_PARAMS`].
 fn read_params(params: Option<Json<'_>>) -> Result<[Option<Json<'_>>; READ_PARAMS], RpcError> {
     let Some(params) = params else {
         return Ok([None; READ_PARAMS]);
@@ -505,7 +516,8 @@ mod tests {
                     .contains(r#""supported":["2026-07-28"]"#)
             );
         }
-        // A legacy session knows its negotiated version, so the request needs none of the modern keys.
+        // A legacy session knows its negotiated version, so the request needs none of the modern
+        // keys.
         let params = r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25"}}"#;
         assert_eq!(
             code(SessionPhase::Legacy(V2025_11_25), "tools/list", params),

@@ -1,9 +1,11 @@
-//! Answers of one version translated for a peer of another: the edits of `docs/rewrites.md` that a version demands.
+//! Answers of one version translated for a peer of another: the edits of `docs/rewrites.md` that a
+//! version demands.
 //!
-//! Between equal versions nothing is edited. This case is found first, since it is the hot path. A server older than a
-//! legacy client needs no edit either: the versions of the legacy era only ever added to results. A field that an old
-//! version does not know does no harm (results and definitions are open objects in every version). A *value* that it
-//! cannot parse does, since its reader then drops the whole message. Only such values are changed or removed.
+//! Between equal versions nothing is edited. This case is found first, since it is the hot path. A
+//! server older than a legacy client needs no edit either: the versions of the legacy era only ever
+//! added to results. A field that an old version does not know does no harm (results and
+//! definitions are open objects in every version). A *value* that it cannot parse does, since its
+//! reader then drops the whole message. Only such values are changed or removed.
 
 use super::answer::TTL_MS;
 use super::error::{Code, Failure};
@@ -18,8 +20,8 @@ use super::version::Version;
 use colibri_wire::json::string;
 use colibri_wire::{Edits, Json};
 
-/// The most content blocks of one result that are turned into text for an older client. Each takes many times its own
-/// size in memory, which a hostile server could abuse.
+/// The most content blocks of one result that are turned into text for an older client. Each takes
+/// many times its own size in memory, which a hostile server could abuse.
 pub(crate) const CONVERTED_LIMIT: usize = 10_000;
 
 /// The method and the versions of an answer.
@@ -36,7 +38,8 @@ pub struct AnswerShape<'a> {
 }
 
 impl AnswerShape<'_> {
-    /// True if such a result may need edits or may be refused. Most results are relayed without a parse.
+    /// True if such a result may need edits or may be refused. Most results are relayed without a
+    /// parse.
     pub fn may_edit(&self, result: &[u8]) -> bool {
         let by_version = if self.server == self.client {
             self.method == Some(Method::ResourcesRead) && self.client.is_modern()
@@ -51,7 +54,8 @@ impl AnswerShape<'_> {
     }
 }
 
-/// The edits to a server's `result` on its way to a client. Needed only if [`AnswerShape::may_edit`] is true.
+/// The edits to a server's `result` on its way to a client. Needed only if
+/// [`AnswerShape::may_edit`] is true.
 ///
 /// # Errors
 /// The error to answer with, if the client's version cannot express the result.
@@ -94,15 +98,16 @@ pub struct ResultFindings {
     pub says_error: bool,
     /// True if the result is a task (see [`super::tasks`]). Only of a modern server.
     pub is_task: bool,
-    /// True if the result requests input (see [`super::input`]). Only of a modern server. If a repeated `resultType`
-    /// has several values, one of them is enough.
+    /// True if the result requests input (see [`super::input`]). Only of a modern server. If a
+    /// repeated `resultType` has several values, one of them is enough.
     pub asks: bool,
-    /// The edits that remove Colibri's own keys from the result's `_meta`: a server must not set them.
+    /// The edits that remove Colibri's own keys from the result's `_meta`: a server must not set
+    /// them.
     pub edits: Edits,
 }
 
-/// Inspects the result of a server of this version. `resultType` belongs to 2026-07-28: a legacy server may use the
-/// name for its own data, which has no meaning here.
+/// Inspects the result of a server of this version. `resultType` belongs to 2026-07-28: a legacy
+/// server may use the name for its own data, which has no meaning here.
 pub fn inspect_result(result: Json<'_>, server: Version) -> ResultFindings {
     let (mut is_error, mut is_task, mut asks) = (None, false, false);
     let mut edits = Edits::new();
@@ -138,8 +143,9 @@ pub(crate) fn claims_ours(key: &Json<'_>) -> bool {
     key.as_str().is_some_and(|key| key.starts_with(META_OURS))
 }
 
-/// The time for which a modern client may cache a legacy server's answer: a list as long as the daemon's own lists,
-/// anything else not at all (2026-07-28, server/utilities/caching, "If `ttlMs` is absent").
+/// The time for which a modern client may cache a legacy server's answer: a list as long as the
+/// daemon's own lists, anything else not at all (2026-07-28, server/utilities/caching, "If `ttlMs`
+/// is absent").
 fn legacy_ttl(method: Option<Method>) -> u64 {
     if method == Some(Method::ResourcesRead) {
         0
@@ -162,7 +168,8 @@ fn to_modern(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure
         "\"resultType\":\"complete\"".to_owned()
     };
     rewrite(&mut edits, result, &insert, |member, edits| {
-        // A legacy server uses these names for its own data; the client would take them for the protocol's.
+        // A legacy server uses these names for its own data; the client would take them for the
+        // protocol's.
         let is_ours = member.key.is_string("resultType")
             || is_cacheable
                 && (member.key.is_string("ttlMs") || member.key.is_string("cacheScope"));
@@ -201,8 +208,8 @@ pub(crate) fn is_input_required(result: Json<'_>) -> bool {
         .is_some_and(|kind| kind.is_string("input_required"))
 }
 
-/// The edits to a modern server's `resources/read` for a modern client: its cache scope must not be `public`, since the
-/// resource may be visible to one user only.
+/// The edits to a modern server's `resources/read` for a modern client: its cache scope must not be
+/// `public`, since the resource may be visible to one user only.
 fn keep_private(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure> {
     let (mut edits, mut links) = (Edits::new(), shape.links());
     if is_input_required(result) {
@@ -298,7 +305,8 @@ fn to_older(shape: &AnswerShape<'_>, result: Json<'_>) -> Result<Edits, Failure>
     Ok(edits)
 }
 
-/// The edits to a result without `content`: structured content that the client cannot parse becomes `content`.
+/// The edits to a result without `content`: structured content that the client cannot parse becomes
+/// `content`.
 fn without_structured(result: Json<'_>, content: &str) -> Edits {
     let mut edits = Edits::new();
     rewrite(
@@ -322,8 +330,9 @@ fn refuse_unless_complete(kind: Json<'_>, client: Version) -> Result<(), Failure
     }
 }
 
-/// A content block that the client's version cannot parse, as a text block; `None` for other blocks. The `type`
-/// decides. If `type` is repeated, one unknown value is enough, since readers differ in which one they take.
+/// A content block that the client's version cannot parse, as a text block; `None` for other
+/// blocks. The `type` decides. If `type` is repeated, one unknown value is enough, since readers
+/// differ in which one they take.
 pub(crate) fn block_as_text(
     block: Json<'_>,
     client: Version,
@@ -379,8 +388,8 @@ pub(crate) fn block_as_text(
 /// The edits to a server's `error` on its way to a client.
 ///
 /// # Errors
-/// The error to answer with, if the server's error is about the daemon's own connection to the server, or requests
-/// input.
+/// The error to answer with, if the server's error is about the daemon's own connection to the
+/// server, or requests input.
 pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Failure> {
     let AnswerShape {
         method,
@@ -400,8 +409,9 @@ pub fn error_edits(shape: &AnswerShape<'_>, error: Json<'_>) -> Result<Edits, Fa
             continue;
         };
         match code {
-            // Versions and headers between the daemon and the server do not concern the client. If such an error were
-            // relayed, one server could make the client disconnect from all the others.
+            // Versions and headers between the daemon and the server do not concern the client. If
+            // such an error were relayed, one server could make the client disconnect from all the
+            // others.
             HEADER_MISMATCH | UNSUPPORTED_PROTOCOL_VERSION if server.is_modern() => {
                 let message = format!("the server refused the daemon's request with {code}");
                 return Err(Failure::new(Code::ServerAnswerInvalid, message));
@@ -651,7 +661,8 @@ mod tests {
         }
     }
 
-    /// One row per client version, one cell per content type: true if the client gets the block unchanged.
+    /// One row per client version, one cell per content type: true if the client gets the block
+    /// unchanged.
     #[test]
     fn newer_content_types_become_text() {
         const BLOCKS: [&str; 6] = [
@@ -982,7 +993,8 @@ mod tests {
             for edits in all.into_iter().flatten() {
                 let edited = edits.apply(padded.as_bytes());
                 prop_assert!(Json::parse(&edited).is_ok(), "{}", String::from_utf8_lossy(&edited));
-                // Edits are in order and do not overlap. The text between two edits stands between their replacements.
+                // Edits are in order and do not overlap. The text between two edits stands between
+                // their replacements.
                 let (mut from, mut to) = (0, 0);
                 for edit in edits.iter() {
                     prop_assert!(from <= edit.span.start && edit.span.start <= edit.span.end);

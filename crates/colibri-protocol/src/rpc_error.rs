@@ -17,8 +17,8 @@ pub const URL_ELICITATION_REQUIRED: i64 = -32042;
 pub const HEADER_MISMATCH: i64 = -32020;
 /// MCP 2026-07-28: the client lacks a capability, named in `data.requiredCapabilities`.
 pub const MISSING_REQUIRED_CLIENT_CAPABILITY: i64 = -32021;
-/// MCP 2026-07-28: an unsupported version; `data.supported` lists the supported ones, `data.requested` has the
-/// client's.
+/// MCP 2026-07-28: an unsupported version; `data.supported` lists the supported ones,
+/// `data.requested` has the client's.
 pub const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 
 /// A JSON-RPC error that the daemon sends.
@@ -59,8 +59,9 @@ impl RpcError {
         )
     }
 
-    /// -32021: the request needs a capability that its client does not declare. `required` is the `ClientCapabilities`
-    /// that would be enough (2026-07-28, `schema.ts`, `MissingRequiredClientCapabilityError`).
+    /// -32021: the request needs a capability that its client does not declare. `required` is the
+    /// `ClientCapabilities` that would be enough (2026-07-28, `schema.ts`,
+    /// `MissingRequiredClientCapabilityError`).
     pub(crate) fn missing_capability(message: impl Into<String>, required: &str) -> RpcError {
         RpcError {
             code: MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -69,15 +70,15 @@ impl RpcError {
         }
     }
 
-    /// -32602: no tool or prompt (`noun`) with that name exists, or the client may not see it (server/tools and
-    /// server/prompts, "Error Handling").
+    /// -32602: no tool or prompt (`noun`) with that name exists, or the client may not see it
+    /// (server/tools and server/prompts, "Error Handling").
     pub fn unknown(noun: &str, name: &str, why: Option<&str>) -> RpcError {
         let why = why.map(|why| format!(": {why}")).unwrap_or_default();
         RpcError::invalid_params(format!("unknown {noun}: \"{}\"{why}", brief(name, 200)))
     }
 
-    /// -32002, for a modern client -32602: no such resource exists, or the client may not see it (server/resources,
-    /// "Error Handling").
+    /// -32002, for a modern client -32602: no such resource exists, or the client may not see it
+    /// (server/resources, "Error Handling").
     pub fn unknown_resource(uri: &str, why: Option<&str>, version: Version) -> RpcError {
         let code = if version.is_modern() {
             INVALID_PARAMS

@@ -1,7 +1,8 @@
-//! The skills extension (SEP-2640, `io.modelcontextprotocol/skills`): entries of skills, their files, and directories.
+//! The skills extension (SEP-2640, `io.modelcontextprotocol/skills`): entries of skills, their
+//! files, and directories.
 //!
-//! A skill is known by the URI of its `SKILL.md`. Its entry lists every file with size and SHA-256, or says that its
-//! content is made anew at each read (`"dynamic"`).
+//! A skill is known by the URI of its `SKILL.md`. Its entry lists every file with size and SHA-256,
+//! or says that its content is made anew at each read (`"dynamic"`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -45,7 +46,8 @@ pub struct SkillFile<'a> {
     pub size: u64,
 }
 
-/// True if a name is one that a skill may have: 1 to 64 of a-z, 0-9 and -, no - at an end or beside another.
+/// True if a name is one that a skill may have: 1 to 64 of a-z, 0-9 and -, no - at an end or beside
+/// another.
 pub fn is_name(name: &str) -> bool {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=MAX_NAME).contains(&name.len())
@@ -60,7 +62,8 @@ pub fn directory(skill: &str) -> Option<&str> {
     skill.strip_suffix(FILE)?.strip_suffix('/')
 }
 
-/// The URIs that the `SKILL.md` of a skill could have to which this file belongs, the nearest first.
+/// The URIs that the `SKILL.md` of a skill could have to which this file belongs, the nearest
+/// first.
 pub fn enclosing(file: &str) -> impl Iterator<Item = String> {
     let parents = file.rmatch_indices('/').map(|(at, _)| &file[..at]);
     let parents = parents
@@ -202,8 +205,8 @@ pub fn get_result(entry: &str, ttl_ms: Option<u64>, version: Version) -> Vec<u8>
     own_result(&format!("\"skill\":{entry}"), &more, version)
 }
 
-/// The result of `resources/directory/read`: the direct children of a directory, of which these files are in it or below.
-/// `None` if there are none.
+/// The result of `resources/directory/read`: the direct children of a directory, of which these
+/// files are in it or below. `None` if there are none.
 pub fn directory_result<'f>(
     directory: &str,
     files: impl IntoIterator<Item = &'f str>,
@@ -249,7 +252,8 @@ pub fn resource(uri: &str, name: &str, description: Option<&str>, mime_type: &st
     )
 }
 
-/// The result of `resources/read` for a file of a skill of Colibri's own. `base64` is its content where it is no text.
+/// The result of `resources/read` for a file of a skill of Colibri's own. `base64` is its content
+/// where it is no text.
 pub fn read_result(uri: &str, content: Result<&str, &str>, version: Version) -> Vec<u8> {
     let (key, content) = match content {
         Ok(text) => ("text", text),

@@ -1,5 +1,5 @@
-//! Notifications of changed lists and updated resources, and the filter of a `subscriptions/listen` (2026-07-28,
-//! basic/patterns/subscriptions).
+//! Notifications of changed lists and updated resources, and the filter of a `subscriptions/listen`
+//! (2026-07-28, basic/patterns/subscriptions).
 
 use super::answer::META_SUBSCRIPTION_ID;
 use super::feature::Feature;
@@ -34,7 +34,8 @@ impl SubscriptionFilter {
     /// Reads the filter of `subscriptions/listen`.
     ///
     /// # Errors
-    /// -32602 if `notifications` is no object, a member has a wrong type, or there are too many URIs.
+    /// -32602 if `notifications` is no object, a member has a wrong type, or there are too many
+    /// URIs.
     pub fn read(params: Option<Json<'_>>) -> Result<SubscriptionFilter, RpcError> {
         let filter = match params {
             Some(params) => object(params, "notifications")?,
@@ -119,8 +120,8 @@ fn strings(list: Json<'_>) -> Option<Vec<String>> {
     Some(uris)
 }
 
-/// The first message of a subscription: the part of its filter that is honoured. `id` is the id of the
-/// `subscriptions/listen` request.
+/// The first message of a subscription: the part of its filter that is honoured. `id` is the id of
+/// the `subscriptions/listen` request.
 pub fn acknowledged(id: &str, honoured: &SubscriptionFilter) -> Vec<u8> {
     format!(
         "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\
@@ -130,15 +131,15 @@ pub fn acknowledged(id: &str, honoured: &SubscriptionFilter) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Reads a server's `notifications/subscriptions/acknowledged`: the number of the daemon's subscription, and the part
-/// of its filter that is honoured.
+/// Reads a server's `notifications/subscriptions/acknowledged`: the number of the daemon's
+/// subscription, and the part of its filter that is honoured.
 pub(crate) fn read_acknowledged(params: Option<Json<'_>>) -> Option<(u64, SubscriptionFilter)> {
     let id = params?.get("_meta")?.get(META_SUBSCRIPTION_ID)?.as_u64()?;
     Some((id, SubscriptionFilter::read(params).ok()?))
 }
 
-/// The notification of a changed list. `subscription` is the subscription's id for a modern client, `None` for a legacy
-/// session.
+/// The notification of a changed list. `subscription` is the subscription's id for a modern client,
+/// `None` for a legacy session.
 pub fn list_changed(feature: Feature, subscription: Option<&str>) -> Vec<u8> {
     let kind = match feature {
         Feature::Tool => "tools",
@@ -165,8 +166,9 @@ pub fn updated(shown: &str, subscription: Option<&str>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The edits to the `params` of a server's `notifications/resources/updated`. The URI becomes the one that clients see,
-/// for a server with this `prefix`. The subscription's id becomes the client's, as written, or is removed.
+/// The edits to the `params` of a server's `notifications/resources/updated`. The URI becomes the
+/// one that clients see, for a server with this `prefix`. The subscription's id becomes the
+/// client's, as written, or is removed.
 pub fn updated_edits(params: Json<'_>, prefix: Option<&str>, subscription: Option<&str>) -> Edits {
     let mut edits = Edits::new();
     let ours = subscription.map(|id| format!("\"{META_SUBSCRIPTION_ID}\":{id}"));

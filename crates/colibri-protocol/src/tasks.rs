@@ -1,5 +1,6 @@
-//! The messages of the tasks extension. A server answers `tools/call` with a task, whose result the client fetches
-//! later (<https://github.com/modelcontextprotocol/ext-tasks>, specification of the extension).
+//! The messages of the tasks extension. A server answers `tools/call` with a task, whose result the
+//! client fetches later (<https://github.com/modelcontextprotocol/ext-tasks>, specification of the
+//! extension).
 
 use std::borrow::Cow;
 
@@ -35,15 +36,16 @@ pub struct UpstreamTask<'a> {
     at: Json<'a>,
     /// True if the task has ended: `completed`, `failed` or `cancelled`.
     pub is_over: bool,
-    /// The time after its creation for which the task can be fetched, in milliseconds. `None` if it has no limit.
+    /// The time after its creation for which the task can be fetched, in milliseconds. `None` if it
+    /// has no limit.
     pub ttl_ms: Option<u64>,
     /// The result of the call, once the task has ended.
     result: Option<Json<'a>>,
 }
 
 impl<'a> UpstreamTask<'a> {
-    /// Reads a task: the result of a call that became one, the result of `tasks/get`, or the `params` of a
-    /// notification.
+    /// Reads a task: the result of a call that became one, the result of `tasks/get`, or the
+    /// `params` of a notification.
     ///
     /// # Errors
     /// The fault of the task.
@@ -70,8 +72,9 @@ impl<'a> UpstreamTask<'a> {
         })
     }
 
-    /// The edits that replace the server's task id by the daemon's, and that remove Colibri's own keys from the result
-    /// inside the task. Their places count from the message that the object was read from.
+    /// The edits that replace the server's task id by the daemon's, and that remove Colibri's own
+    /// keys from the result inside the task. Their places count from the message that the object
+    /// was read from.
     pub fn edits(&self, ours: &str) -> Edits {
         let mut edits = Edits::new();
         edits.replace(self.at.span(), super::quoted(ours));
@@ -82,8 +85,8 @@ impl<'a> UpstreamTask<'a> {
     }
 }
 
-/// The edits to the `params` of a server's `notifications/tasks`: the daemon's id of the task, and the client's
-/// subscription id as written.
+/// The edits to the `params` of a server's `notifications/tasks`: the daemon's id of the task, and
+/// the client's subscription id as written.
 pub fn told_edits(
     params: Json<'_>,
     task: &UpstreamTask<'_>,
@@ -109,8 +112,8 @@ pub fn undeclared() -> RpcError {
     )
 }
 
-/// True if the client of this request accepts a task as the answer. Clients declare this in each request (`params` is
-/// the request's).
+/// True if the client of this request accepts a task as the answer. Clients declare this in each
+/// request (`params` is the request's).
 pub fn is_declared(params: Option<Json<'_>>) -> bool {
     let capabilities = || {
         params?

@@ -24,7 +24,8 @@ pub struct Towards {
     pub server: Version,
     /// The daemon's own progress token. A request without a token gets none.
     pub progress_token: Option<u64>,
-    /// The input that the server may request from a legacy client. A modern client declares this itself.
+    /// The input that the server may request from a legacy client. A modern client declares this
+    /// itself.
     pub may_ask: Askable,
     /// The level of log messages that a legacy client has set.
     pub log_level: Option<Level>,
@@ -32,7 +33,8 @@ pub struct Towards {
 
 /// The edits to the `params` of a client's request on its way to a server.
 ///
-/// `params` is an object whose `_meta` is an object or missing, as checked by [`super::request::classify`].
+/// `params` is an object whose `_meta` is an object or missing, as checked by
+/// [`super::request::classify`].
 pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     let mut edits = Edits::new();
     if towards.client == towards.server && towards.progress_token.is_none() {
@@ -83,8 +85,8 @@ pub fn params_edits(params: Json<'_>, towards: &Towards) -> Edits {
     edits
 }
 
-/// The edits to the `params` of a modern request on its way to a modern server if nobody can answer requests for input:
-/// only the extensions of the client's declaration are passed on.
+/// The edits to the `params` of a modern request on its way to a modern server if nobody can answer
+/// requests for input: only the extensions of the client's declaration are passed on.
 pub fn mute_edits(params: Json<'_>) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, edits| {
@@ -104,7 +106,8 @@ pub fn mute_edits(params: Json<'_>) -> Edits {
     edits
 }
 
-/// The `params` of a request that has none of its own, for a server of this modern version: it requires `_meta`.
+/// The `params` of a request that has none of its own, for a server of this modern version: it
+/// requires `_meta`.
 pub fn required_params(server: Version, may_ask: Askable) -> String {
     format!("{{\"_meta\":{{{}}}}}", modern_meta(server, may_ask))
 }
@@ -125,8 +128,9 @@ pub(crate) fn meta_declaring(version: Version, capabilities: &str) -> String {
     )
 }
 
-/// The edit to the `id` of a message, which stands at `id`. A request's id becomes the daemon's own on its way to the
-/// server. The id of its answer becomes the client's again, as the client wrote it.
+/// The edit to the `id` of a message, which stands at `id`. A request's id becomes the daemon's own
+/// on its way to the server. The id of its answer becomes the client's again, as the client wrote
+/// it.
 pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
     edits.replace(id, becomes);
 }
@@ -146,7 +150,8 @@ pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str)
     }
 }
 
-/// The edits to the `params` of a client's `notifications/cancelled`: the request's id becomes the daemon's own.
+/// The edits to the `params` of a client's `notifications/cancelled`: the request's id becomes the
+/// daemon's own.
 pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, _| {
@@ -159,8 +164,8 @@ pub fn cancelled_edits(params: Json<'_>, request: u64) -> Edits {
     edits
 }
 
-/// The edits to the `params` of a server's `notifications/progress`: the daemon's token becomes the client's `token`,
-/// as written.
+/// The edits to the `params` of a server's `notifications/progress`: the daemon's token becomes the
+/// client's `token`, as written.
 pub fn progress_edits(params: Json<'_>, token: &str) -> Edits {
     let mut edits = Edits::new();
     rewrite(&mut edits, params, "", |member, _| {

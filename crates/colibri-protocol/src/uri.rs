@@ -1,9 +1,10 @@
 //! Server URIs behind the server's prefix.
 //!
-//! `ui://REST` of server `s` becomes `ui://s/REST`, so that it stays a `ui://` URI for hosts of apps, and `skill://REST`
-//! becomes `skill://s/REST`: segments before a skill's name are free (SEP-2640, "Resource Mapping"). Every other URI or
-//! template `X` becomes `s+X`, which is still a URI (RFC 3986, section 3.1: a scheme may contain a plus sign).
-//! Server ids contain neither `+` nor `/`, so the first one ends the id, and the original can be found without a table.
+//! `ui://REST` of server `s` becomes `ui://s/REST`, so that it stays a `ui://` URI for hosts of
+//! apps, and `skill://REST` becomes `skill://s/REST`: segments before a skill's name are free
+//! (SEP-2640, "Resource Mapping"). Every other URI or template `X` becomes `s+X`, which is still a
+//! URI (RFC 3986, section 3.1: a scheme may contain a plus sign). Server ids contain neither `+`
+//! nor `/`, so the first one ends the id, and the original can be found without a table.
 //! `docs/rewrites.md` gives the reasons.
 
 use std::borrow::Cow;
@@ -51,7 +52,8 @@ pub fn original(exposed: &str) -> Option<(&str, Cow<'_, str>)> {
     (!server.is_empty() && server.bytes().all(in_id)).then_some((server, uri))
 }
 
-/// The id of the server that an exposed URI seems to belong to, in lower case: some readers ignore case.
+/// The id of the server that an exposed URI seems to belong to, in lower case: some readers ignore
+/// case.
 pub fn seems_of(exposed: &str) -> Option<String> {
     let begins = |start: &&&str| {
         let begun = exposed.get(..start.len());
@@ -64,8 +66,9 @@ pub fn seems_of(exposed: &str) -> Option<String> {
     Some(server.to_ascii_lowercase())
 }
 
-/// The edit that turns a string of `server`, its own URI or template, into the one that clients see. The edit is an
-/// insertion, so the server's own text stays as written. Values other than strings stay unchanged.
+/// The edit that turns a string of `server`, its own URI or template, into the one that clients
+/// see. The edit is an insertion, so the server's own text stays as written. Values other than
+/// strings stay unchanged.
 pub fn expose(edits: &mut Edits, server: &str, uri: Json<'_>) {
     if let Some(at) = WITHIN.iter().find_map(|start| uri.after(start)) {
         edits.insert(at, format!("{server}/"));

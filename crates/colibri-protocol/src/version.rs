@@ -44,8 +44,9 @@ impl Version {
     /// The newest version of all.
     pub const LATEST: Version = Version::V2026_07_28;
 
-    /// The versions that a modern client can choose from, newest first, as in `supportedVersions` of `server/discover`
-    /// and `supported` of -32022. Legacy versions are left out, since they cannot be declared in `_meta`.
+    /// The versions that a modern client can choose from, newest first, as in `supportedVersions`
+    /// of `server/discover` and `supported` of -32022. Legacy versions are left out, since they
+    /// cannot be declared in `_meta`.
     pub const MODERN: [Version; 1] = [Version::V2026_07_28];
 
     /// The version's name, a date.
@@ -80,15 +81,16 @@ impl Version {
         self.era() == Era::Modern
     }
 
-    /// The version that `initialize` is answered with: the requested one if it is a known legacy version, else the
-    /// newest legacy one (2025-11-25, basic/lifecycle, "Version Negotiation").
+    /// The version that `initialize` is answered with: the requested one if it is a known legacy
+    /// version, else the newest legacy one (2025-11-25, basic/lifecycle, "Version Negotiation").
     pub(crate) fn negotiate(requested: &str) -> Version {
         Version::parse(requested)
             .filter(|version| version.era() == Era::Legacy)
             .unwrap_or(Version::LATEST_LEGACY)
     }
 
-    /// True if JSON-RPC batches may be received (2025-03-26, basic, "Batching"; removed in 2025-06-18).
+    /// True if JSON-RPC batches may be received (2025-03-26, basic, "Batching"; removed in
+    /// 2025-06-18).
     pub fn has_batches(self) -> bool {
         self == Version::V2025_03_26
     }
@@ -103,8 +105,8 @@ impl Version {
         }
     }
 
-    /// True if `structuredContent` may be any JSON value and `outputSchema` any schema. Older versions allow objects
-    /// only.
+    /// True if `structuredContent` may be any JSON value and `outputSchema` any schema. Older
+    /// versions allow objects only.
     pub(crate) fn has_free_output(self) -> bool {
         self >= Version::V2026_07_28
     }
@@ -175,7 +177,8 @@ mod tests {
         );
     }
 
-    /// One row per version, one test per cell: the columns are facts from `schema.ts` of that version.
+    /// One row per version, one test per cell: the columns are facts from `schema.ts` of that
+    /// version.
     #[test]
     fn what_each_version_knows() {
         const CONTENT: [&str; 7] = [

@@ -9,17 +9,18 @@ use crate::value::one_of;
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentEntry {
-    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
-    /// helper as `--digest`.
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the
+    /// daemon passes to the helper as `--digest`.
     pub digest: String,
     /// Its process.
     pub command: Box<StdioCommand>,
     /// Its standard input.
     pub stdin: Stdin,
-    /// It has a model behind the daemon's relay, and so a network of its own with a loopback interface alone, where a
-    /// forwarder listens (`colibri-mcp door`).
+    /// It has a model behind the daemon's relay, and so a network of its own with a loopback
+    /// interface alone, where a forwarder listens (`colibri-mcp door`).
     pub loopback: bool,
-    /// It has a model, and the entry leaves the choice of its name to the agent: it has no `models`.
+    /// It has a model, and the entry leaves the choice of its name to the agent: it has no
+    /// `models`.
     pub chooses_model: bool,
     /// `true`: the entry is read and checked, but no instance is started.
     pub disabled: bool,
@@ -28,8 +29,8 @@ pub struct AgentEntry {
 /// An agent's standard input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stdin {
-    /// `/dev/null`. Its supervisor alone keeps the pipe that is the lifeline: some programs wait for the end of an open
-    /// one.
+    /// `/dev/null`. Its supervisor alone keeps the pipe that is the lifeline: some programs wait
+    /// for the end of an open one.
     #[default]
     Null,
     /// The pipe, over which the task comes as one line.
@@ -92,7 +93,8 @@ pub(crate) fn agent(
     })
 }
 
-/// True if a `model` names models under its key `models`. The rest of it is the daemon's to understand.
+/// True if a `model` names models under its key `models`. The rest of it is the daemon's to
+/// understand.
 fn has_models(model: &ValueCursor<'_>) -> Result<bool, DocumentError> {
     let has_names = |list: &ValueCursor<'_>| list.array().is_ok_and(|names| !names.is_empty());
     let members = if model.is_object() {

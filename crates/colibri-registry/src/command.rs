@@ -13,12 +13,13 @@ use crate::value::{is_secret_name, path, path_or_root};
 /// The process of a stdio server, or of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StdioCommand {
-    /// Absolute path of the program; inside the jail's root for a jailed server. Empty for a package, until it is known
-    /// where that is installed.
+    /// Absolute path of the program; inside the jail's root for a jailed server. Empty for a
+    /// package, until it is known where that is installed.
     pub program: PathBuf,
     /// The package that the program belongs to, for an entry that has `from` in place of a command.
     pub package: Option<PackagePin>,
-    /// The server of another host that the program, ssh(1), leads to, for an entry that has `ssh` in place of a command.
+    /// The server of another host that the program, ssh(1), leads to, for an entry that has `ssh`
+    /// in place of a command.
     pub ssh: Option<SshTarget>,
     /// Its arguments, without the program's name.
     pub args: Vec<String>,

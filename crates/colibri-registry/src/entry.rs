@@ -1,5 +1,5 @@
-//! The entry of a server, or of several accounts at one: each account is a server of its own, with the id
-//! `entry-account`.
+//! The entry of a server, or of several accounts at one: each account is a server of its own, with
+//! the id `entry-account`.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,12 @@ use crate::value::is_server_id;
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerEntry {
-    /// The id of its entry: the server's own, unless the entry has accounts, which are a server each.
+    /// The id of its entry: the server's own, unless the entry has accounts, which are a server
+    /// each.
     pub entry_id: String,
-    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the daemon passes to the
-    /// helper as `--digest`. Of an account it is over its own part and what all accounts share.
+    /// SHA-256 of the entry's value exactly as it stands in the file, lower-case hex: what the
+    /// daemon passes to the helper as `--digest`. Of an account it is over its own part and what
+    /// all accounts share.
     pub digest: String,
     /// Its process; `None`: it has a `url`.
     pub command: Option<Box<StdioCommand>>,
@@ -87,7 +89,8 @@ fn server_id(entry: &str, account: &str) -> Option<String> {
     (is_name && is_server_id(&id)).then_some(id)
 }
 
-/// The accounts that are meant where an entry alone is named: the ids of their servers, by the ids of entries.
+/// The accounts that are meant where an entry alone is named: the ids of their servers, by the ids
+/// of entries.
 pub type AccountChoices = BTreeMap<String, String>;
 
 /// Reads which account of which entry is meant, as `{"github": "work"}`.
@@ -190,8 +193,8 @@ fn own_keys<'d>(
     account.object(ACCOUNT_KEYS)
 }
 
-/// SHA-256 over the entry without its accounts, and the account: another account may change, and this one is the same.
-/// No key and no value has a zero byte as it stands in a file.
+/// SHA-256 over the entry without its accounts, and the account: another account may change, and
+/// this one is the same. No key and no value has a zero byte as it stands in a file.
 fn digest(entry: &ValueCursor<'_>, account: &NamedValue<'_>) -> Result<String, DocumentError> {
     let members = entry.members()?;
     let shared = members.iter().filter(|member| member.key != "accounts");

@@ -130,10 +130,11 @@ pub(crate) fn jail(cursor: &ValueCursor<'_>) -> Result<Jail, DocumentError> {
     })
 }
 
-/// True if `name` may name a persistent jail: parts of `[A-Za-z][A-Za-z0-9_-]*` joined by dots, 63 characters at most.
+/// True if `name` may name a persistent jail: parts of `[A-Za-z][A-Za-z0-9_-]*` joined by dots, 63
+/// characters at most.
 ///
-/// Narrower than the kernel, which takes spaces, `*` and newlines; and never anything that libjail would take for a
-/// number (jail_getid(3)).
+/// Narrower than the kernel, which takes spaces, `*` and newlines; and never anything that libjail
+/// would take for a number (jail_getid(3)).
 pub fn is_jail_name(name: &str) -> bool {
     name.len() <= 63
         && name.split('.').all(|part| {
@@ -241,7 +242,8 @@ pub fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     if name.starts_with("allow.") {
         return Err(cursor.error("write the parameter without \"allow.\""));
     }
-    // `allow.mount.nodevfs` is how jail(8) writes the negation of `allow.mount.devfs`: what is not asked for is denied.
+    // `allow.mount.nodevfs` is how jail(8) writes the negation of `allow.mount.devfs`: what is not
+    // asked for is denied.
     if name
         .rsplit('.')
         .next()
@@ -252,7 +254,8 @@ pub fn allow(cursor: &ValueCursor<'_>) -> Result<String, DocumentError> {
     Ok(name.to_owned())
 }
 
-/// A path that becomes part of a jail: without what a jail's parameter lists and rctl(8) rules use as separators.
+/// A path that becomes part of a jail: without what a jail's parameter lists and rctl(8) rules use
+/// as separators.
 ///
 /// # Errors
 /// As [`path`], or one of those characters.

@@ -1,9 +1,9 @@
-//! The registry, `external-mcp.json`, as far as it decides what runs where: the command and the jail of a server or an
-//! agent. Of all other keys the names alone are known here; what stands at them the daemon reads, on top of this
-//! ([`Registry::parse_with`]).
+//! The registry, `external-mcp.json`, as far as it decides what runs where: the command and the
+//! jail of a server or an agent. Of all other keys the names alone are known here; what stands at
+//! them the daemon reads, on top of this ([`Registry::parse_with`]).
 //!
-//! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that an entry can never
-//! mean one thing to the one that asks and another to the one that acts.
+//! One reader serves the daemon (every entry) and the set-user-ID helper (jailed entries), so that
+//! an entry can never mean one thing to the one that asks and another to the one that acts.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -29,19 +29,20 @@ pub use package::{PackageOrigin, PackagePin};
 pub use ssh::SshTarget;
 pub use value::{is_secret_name, is_server_id, is_user_name};
 
-/// The path of the registry that the helper reads: in the directory of policy and secrets. No switch moves it: who
-/// could, would choose what root trusts.
+/// The path of the registry that the helper reads: in the directory of policy and secrets. No
+/// switch moves it: who could, would choose what root trusts.
 pub const PATH: &str = "/usr/local/etc/colibri/external-mcp.json";
 
-/// Every server and agent of one registry file, by id (`[a-z][a-z0-9-]{0,31}`), which no two of them share.
+/// Every server and agent of one registry file, by id (`[a-z][a-z0-9-]{0,31}`), which no two of
+/// them share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Registry<E = ServerEntry, A = AgentEntry> {
     /// The servers.
     pub servers: BTreeMap<String, E>,
     /// The agents.
     pub agents: BTreeMap<String, A>,
-    /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here an id may be one that
-    /// no server can have.
+    /// Entries that cannot be used, and why: what is wrong with them says nothing of a jail. Here
+    /// an id may be one that no server can have.
     pub refused: BTreeMap<String, DocumentError>,
 }
 
@@ -76,14 +77,16 @@ impl Registry {
 }
 
 impl<E, A> Registry<E, A> {
-    /// Reads a registry; `file` is the name that errors give. `server` and `agent` make each entry of its keys and of
-    /// what was read of them here.
+    /// Reads a registry; `file` is the name that errors give. `server` and `agent` make each entry
+    /// of its keys and of what was read of them here.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an unknown key, a
-    /// value of the wrong kind or out of range, an id that stands twice in `servers`, `mcpServers`, their accounts and
-    /// `agents`, a key that does not go with another. One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but one
-    /// without a jail, as it is pasted from an editor, is refused alone, and so is one with a url.
+    /// The first thing that is wrong, with its place: whatever [`Document::parse`] refuses, an
+    /// unknown key, a value of the wrong kind or out of range, an id that stands twice in
+    /// `servers`, `mcpServers`, their accounts and `agents`, a key that does not go with another.
+    /// One bad entry refuses the whole file, since a mistake may be in what was to be its jail; but
+    /// one without a jail, as it is pasted from an editor, is refused alone, and so is one with a
+    /// url.
     pub fn parse_with(
         bytes: &[u8],
         file: &str,
@@ -149,8 +152,9 @@ impl<E, A> Registry<E, A> {
     }
 }
 
-/// True if an entry, whatever else is wrong with it, surely asks for no jail: it has a url, a host or a package and nothing
-/// else that runs here, or what editors' files have and we cannot use, an id with underscores or a command that is looked for in PATH.
+/// True if an entry, whatever else is wrong with it, surely asks for no jail: it has a url, a host
+/// or a package and nothing else that runs here, or what editors' files have and we cannot use, an
+/// id with underscores or a command that is looked for in PATH.
 fn is_refused_alone(id: &str, entry: &ValueCursor<'_>) -> bool {
     if let Ok(members) = entry.members() {
         let has = |key: &str| members.iter().any(|member| member.key == key);

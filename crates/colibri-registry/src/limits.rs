@@ -88,8 +88,8 @@ impl ProcessLimits {
         self.0.get(&limit).copied()
     }
 
-    /// True if one of them is among those that only the kernel's resource accounting (rctl(8)) keeps for an instance as
-    /// a whole.
+    /// True if one of them is among those that only the kernel's resource accounting (rctl(8))
+    /// keeps for an instance as a whole.
     #[must_use]
     pub fn need_accounting(&self) -> bool {
         [

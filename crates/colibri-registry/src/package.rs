@@ -4,7 +4,8 @@ use std::fmt;
 
 use colibri_json::{DocumentError, Object};
 
-/// The longest version: longer ones are nobody's, and the directory of the installed package has it in its name.
+/// The longest version: longer ones are nobody's, and the directory of the installed package has it
+/// in its name.
 const MAX_VERSION: usize = 64;
 /// The number of digits of the lock's hash in the name of that directory.
 const SHORT_HASH: usize = 12;
@@ -14,7 +15,8 @@ const SHORT_HASH: usize = 12;
 pub struct PackagePin {
     /// The package.
     pub origin: PackageOrigin,
-    /// SHA-256 of its lock, lower-case hex: of the file that names every package by its version and hashes.
+    /// SHA-256 of its lock, lower-case hex: of the file that names every package by its version and
+    /// hashes.
     pub lock: String,
 }
 
@@ -96,7 +98,8 @@ impl fmt::Display for PackageOrigin {
 }
 
 impl PackagePin {
-    /// The name of the directory in which it is installed, below that of its server: `VERSION-HASH`.
+    /// The name of the directory in which it is installed, below that of its server:
+    /// `VERSION-HASH`.
     #[must_use]
     pub fn directory(&self) -> String {
         let hash = self.lock.get(..SHORT_HASH).unwrap_or_default();
@@ -143,7 +146,8 @@ fn is_sha256(text: &str) -> bool {
             .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// True if a package can have this name: nothing that a package manager takes for an option, a path or an address.
+/// True if a package can have this name: nothing that a package manager takes for an option, a path
+/// or an address.
 fn is_package_name(name: &str) -> bool {
     let is_part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric())
@@ -160,7 +164,8 @@ fn is_package_name(name: &str) -> bool {
         }
 }
 
-/// True if this is one version, and can be in the name of a directory: no range, no tag with a slash.
+/// True if this is one version, and can be in the name of a directory: no range, no tag with a
+/// slash.
 fn is_version(version: &str) -> bool {
     version.len() <= MAX_VERSION
         && version.starts_with(|c: char| c.is_ascii_alphanumeric())

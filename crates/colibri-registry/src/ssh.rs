@@ -12,8 +12,9 @@ pub(crate) const SSH: &str = "/usr/bin/ssh";
 /// The most characters of a host's name (RFC 1035, section 2.3.4).
 const MAX_HOST: usize = 253;
 
-/// The options of every connection, which win over each file of ssh_config(5): nothing is asked of a person, only a host
-/// whose key is known is talked to, and neither host nor file opens a way back here or keeps a call waiting.
+/// The options of every connection, which win over each file of ssh_config(5): nothing is asked of
+/// a person, only a host whose key is known is talked to, and neither host nor file opens a way
+/// back here or keeps a call waiting.
 const OPTIONS: &[&str] = &[
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
@@ -54,7 +55,8 @@ pub struct SshTarget {
     pub server: String,
     /// The file of ssh_config(5) that is read in place of the usual ones.
     pub config: Option<PathBuf>,
-    /// The directory with a private key for each user, by the user's name. `None`: all users come with the daemon's.
+    /// The directory with a private key for each user, by the user's name. `None`: all users come
+    /// with the daemon's.
     pub keys: Option<PathBuf>,
 }
 
@@ -84,7 +86,8 @@ impl SshTarget {
         })
     }
 
-    /// The arguments of ssh(1). `user` is the name of the user whose key is shown, where each has one.
+    /// The arguments of ssh(1). `user` is the name of the user whose key is shown, where each has
+    /// one.
     #[must_use]
     pub fn arguments(&self, user: Option<&str>) -> Vec<String> {
         let mut words = vec!["-T".to_owned()];

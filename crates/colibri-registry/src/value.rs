@@ -58,8 +58,9 @@ pub fn path(cursor: &ValueCursor<'_>) -> Result<PathBuf, DocumentError> {
     }
 }
 
-/// An absolute path without `.`, `..`, empty parts or a slash at the end: it means the same to everyone who compares it
-/// as text, and it names no other file after a directory on the way has moved.
+/// An absolute path without `.`, `..`, empty parts or a slash at the end: it means the same to
+/// everyone who compares it as text, and it names no other file after a directory on the way has
+/// moved.
 ///
 /// # Errors
 /// Not text, or not such a path.

@@ -26,7 +26,8 @@ use crate::sys;
 
 /// The globals of every script.
 const PRELUDE: &str = include_str!("prelude.js");
-/// The text around a script that returns instead of exporting; the script's first line stays the first.
+/// The text around a script that returns instead of exporting; the script's first line stays the
+/// first.
 const BEFORE: &str = "export default await (async () => {";
 const AFTER: &str = "\n})();";
 /// The most bytes of an error's message.
@@ -357,7 +358,8 @@ impl ScriptRun {
         }
     }
 
-    /// The pending exception. The first line of a script that was wrapped begins `before` columns later.
+    /// The pending exception. The first line of a script that was wrapped begins `before` columns
+    /// later.
     fn failure(&self, ctx: &Ctx<'_>, before: u32) -> ScriptFailure {
         let thrown = ctx.catch();
         let text = |name: &str| {
@@ -384,7 +386,8 @@ impl ScriptRun {
             }
         };
         let limit = self.reached.get().or_else(|| {
-            // The interpreter has no code for these. A script can throw the same words, and deceives itself alone.
+            // The interpreter has no code for these. A script can throw the same words, and
+            // deceives itself alone.
             [
                 ("out of memory", ScriptLimit::Memory),
                 ("string too long", ScriptLimit::Memory),
@@ -446,8 +449,8 @@ impl ScriptRun {
     }
 }
 
-/// Compiles a script: as a module, or as the body of a function where it returns at its top. Returns the columns by which
-/// its first line was moved.
+/// Compiles a script: as a module, or as the body of a function where it returns at its top.
+/// Returns the columns by which its first line was moved.
 ///
 /// # Errors
 /// The exception is pending; its first line was moved by so many columns.

@@ -1,7 +1,8 @@
-//! One script of many tool calls, run by QuickJS in a process that can read one pipe and write another.
+//! One script of many tool calls, run by QuickJS in a process that can read one pipe and write
+//! another.
 //!
-//! [`sandbox`] takes everything else away before the script is read; [`engine`] runs it. The daemon's side is the room
-//! `scripts/` of `colibri-mcpd`.
+//! [`sandbox`] takes everything else away before the script is read; [`engine`] runs it. The
+//! daemon's side is the room `scripts/` of `colibri-mcpd`.
 
 pub mod engine;
 mod place;

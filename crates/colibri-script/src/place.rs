@@ -52,7 +52,8 @@ pub(crate) fn typescript(script: &str) -> Option<(usize, &str)> {
                     let after = rest[named.len()..].chars().next();
                     let ends = named.ends_with('<')
                         || !after.is_some_and(|c| c.is_alphanumeric() || "_.(\"'".contains(c));
-                    // In an object a name follows a key as a type follows a parameter: a type is not the value of a key there.
+                    // In an object a name follows a key as a type follows a parameter: a type is
+                    // not the value of a key there.
                     let end = (place + before.len() + named.len()).min(line.len());
                     ends.then(|| line[place..end].trim())
                 })

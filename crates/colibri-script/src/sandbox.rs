@@ -1,6 +1,7 @@
 //! The rights of the process, given up one by one before it reads the script.
 //!
-//! What remains: reading standard input, writing standard output, memory up to a limit, clocks, and its own end.
+//! What remains: reading standard input, writing standard output, memory up to a limit, clocks, and
+//! its own end.
 
 use std::hash::RandomState;
 use std::process::ExitCode;
@@ -11,7 +12,8 @@ use nix::sys::resource::{Resource, setrlimit};
 
 use crate::sys;
 
-/// The bytes of address space beside the interpreter's: program, libraries, messages, and the allocator's reserve.
+/// The bytes of address space beside the interpreter's: program, libraries, messages, and the
+/// allocator's reserve.
 const AROUND: u64 = 512 << 20;
 
 /// The limit of all that is mapped.
@@ -63,7 +65,8 @@ pub fn bound_resources(limits: &ScriptLimits) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the process at once, without what a program does at its end otherwise: the sandbox does not let it.
+/// Ends the process at once, without what a program does at its end otherwise: the sandbox does not
+/// let it.
 pub fn end(code: ExitCode) -> ! {
     sys::exit(u8::from(code != ExitCode::SUCCESS))
 }

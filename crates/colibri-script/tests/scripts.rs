@@ -21,7 +21,8 @@ fn run(script: &str, limits: ScriptLimits) -> (ExitStatus, Vec<ScriptMessage>) {
     run_by(&mut Command::new(PROGRAM), script, limits)
 }
 
-/// Runs a script by this command, whose calls are all answered with their arguments. Returns its messages.
+/// Runs a script by this command, whose calls are all answered with their arguments. Returns its
+/// messages.
 fn run_by(
     command: &mut Command,
     script: &str,
@@ -236,7 +237,8 @@ fn a_daemon_that_lets_others_go_first_runs_scripts_too() {
     );
 }
 
-/// The filter of system calls hides from attempts that another step was left out: the steps are looked at themselves.
+/// The filter of system calls hides from attempts that another step was left out: the steps are
+/// looked at themselves.
 #[test]
 #[cfg(target_os = "linux")]
 fn every_right_is_given_up_before_the_script_is_read() {

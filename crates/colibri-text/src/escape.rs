@@ -6,11 +6,12 @@ use crate::hex::hex_into;
 use crate::is_hidden;
 use crate::ordinary::hidden_in;
 
-/// A text on one line. Characters that hide something are written as `\u{…}`, line feed, carriage return and tab as
-/// `\n`, `\r` and `\t`. Hidden characters that are ordinary at their place ([`first_hidden`](crate::first_hidden))
-/// stay.
+/// A text on one line. Characters that hide something are written as `\u{…}`, line feed, carriage
+/// return and tab as `\n`, `\r` and `\t`. Hidden characters that are ordinary at their place
+/// ([`first_hidden`](crate::first_hidden)) stay.
 ///
-/// The result is the same on a terminal and in a pipe, since the pipe may be `ssh` and end on a terminal.
+/// The result is the same on a terminal and in a pipe, since the pipe may be `ssh` and end on a
+/// terminal.
 #[must_use]
 pub fn visible(text: &str) -> Cow<'_, str> {
     escaped(text, |c| matches!(c, '\n' | '\r' | '\t'))
@@ -22,7 +23,8 @@ pub fn visible_lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| c == '\r')
 }
 
-/// Escapes characters that hide something; of line feed, carriage return and tab, those for which `also` is true.
+/// Escapes characters that hide something; of line feed, carriage return and tab, those for which
+/// `also` is true.
 fn escaped(text: &str, also: impl Fn(char) -> bool) -> Cow<'_, str> {
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return Cow::Borrowed(text);
@@ -50,8 +52,8 @@ fn escaped(text: &str, also: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The first `max` characters of a text as [`visible`], with `…` after them if there are more. For names and values in
-/// messages.
+/// The first `max` characters of a text as [`visible`], with `…` after them if there are more. For
+/// names and values in messages.
 #[must_use]
 pub fn brief(text: &str, max: usize) -> String {
     match text.char_indices().nth(max) {
@@ -60,8 +62,8 @@ pub fn brief(text: &str, max: usize) -> String {
     }
 }
 
-/// A text as a label: at most `max` bytes, hidden characters escaped wherever they stand, words one space apart. For names
-/// that a stranger chose, so that they forge no column of a table.
+/// A text as a label: at most `max` bytes, hidden characters escaped wherever they stand, words one
+/// space apart. For names that a stranger chose, so that they forge no column of a table.
 #[must_use]
 pub fn label(text: &str, max: usize) -> String {
     // No word needs more: an escape is longer than its character.
@@ -86,8 +88,8 @@ pub fn label(text: &str, max: usize) -> String {
     label
 }
 
-/// The last `max` characters of a text as [`visible`], with `…` before them if there are more. For texts with the
-/// reason at the end.
+/// The last `max` characters of a text as [`visible`], with `…` before them if there are more. For
+/// texts with the reason at the end.
 #[must_use]
 pub fn brief_end(text: &str, max: usize) -> String {
     match text.char_indices().rev().nth(max) {
@@ -96,8 +98,8 @@ pub fn brief_end(text: &str, max: usize) -> String {
     }
 }
 
-/// Equivalent JSON in which every hidden character is `\u…`. Such a character can only be part of a string. Line feed,
-/// carriage return and tab, which stand between tokens, stay.
+/// Equivalent JSON in which every hidden character is `\u…`. Such a character can only be part of a
+/// string. Line feed, carriage return and tab, which stand between tokens, stay.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let is_to_be_escaped = |c: char| is_hidden(c) && !matches!(c, '\n' | '\r' | '\t');
@@ -151,8 +153,9 @@ pub fn json_escape(c: char) -> impl Iterator<Item = char> {
     })
 }
 
-/// The first `max` characters of a text, with `…` after them if there are more. All characters except printable ASCII
-/// become `\u{…}`. For names that must be ASCII, so that a look-alike letter is recognised.
+/// The first `max` characters of a text, with `…` after them if there are more. All characters
+/// except printable ASCII become `\u{…}`. For names that must be ASCII, so that a look-alike letter
+/// is recognised.
 #[must_use]
 pub fn ascii(text: &str, max: usize) -> String {
     let mut shown = String::new();
@@ -169,8 +172,8 @@ pub fn ascii(text: &str, max: usize) -> String {
     shown
 }
 
-/// Unknown bytes for a quoted field of a log: printable ASCII stays, `\` and `"` get a backslash, all others become
-/// `\xNN`. At most `max` bytes are read; a cut is shown as `...`.
+/// Unknown bytes for a quoted field of a log: printable ASCII stays, `\` and `"` get a backslash,
+/// all others become `\xNN`. At most `max` bytes are read; a cut is shown as `...`.
 #[must_use]
 pub fn ascii_bytes(bytes: &[u8], max: usize) -> String {
     let mut out = String::with_capacity(bytes.len().min(max) + 8);

@@ -13,7 +13,8 @@ static PAIRS: [[u8; 2]; 256] = {
     pairs
 };
 
-/// Writes the digits of `bytes` into `digits`, two per byte. If one of the two is longer, its rest is ignored.
+/// Writes the digits of `bytes` into `digits`, two per byte. If one of the two is longer, its rest
+/// is ignored.
 pub fn hex_into(bytes: &[u8], digits: &mut [u8]) {
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&PAIRS[usize::from(*byte)]);
@@ -37,7 +38,8 @@ pub fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Reads lower-case digits, two per byte, into `bytes`. True if there were exactly as many, and nothing else.
+/// Reads lower-case digits, two per byte, into `bytes`. True if there were exactly as many, and
+/// nothing else.
 #[must_use]
 pub fn unhex_into(digits: &[u8], bytes: &mut [u8]) -> bool {
     let value = |digit: u8| match digit {

@@ -1,12 +1,13 @@
 //! The one table of hidden characters.
 
-/// True if a character is invisible, acts on a terminal, or changes the display of others: controls (line feed and tab
-/// too), format controls, bidirectional controls, zero-width and other default-ignorable characters, tags, variation
-/// selectors, invisible blanks, line separators, noncharacters and private use.
+/// True if a character is invisible, acts on a terminal, or changes the display of others: controls
+/// (line feed and tab too), format controls, bidirectional controls, zero-width and other
+/// default-ignorable characters, tags, variation selectors, invisible blanks, line separators,
+/// noncharacters and private use.
 ///
-/// Sources: Unicode 16, General_Category (Cc, Cf, Co, Zl, Zp), Default_Ignorable_Code_Point, Bidi_Control, and the
-/// fillers that UTS 39 lists as invisible. The signs of category Cf with a shape of their own
-/// (Prepended_Concatenation_Mark: U+0600, U+06DD …) are not hidden.
+/// Sources: Unicode 16, General_Category (Cc, Cf, Co, Zl, Zp), Default_Ignorable_Code_Point,
+/// Bidi_Control, and the fillers that UTS 39 lists as invisible. The signs of category Cf with a
+/// shape of their own (Prepended_Concatenation_Mark: U+0600, U+06DD …) are not hidden.
 #[must_use]
 pub fn is_hidden(c: char) -> bool {
     c.is_control()

@@ -1,10 +1,10 @@
 //! Untrusted text, made safe to show to people and to log.
 //!
-//! Text that a model reads and a person does not see is the means of tool poisoning. Characters that change the
-//! direction of text, or act on a terminal, deceive the reader. This crate has the one table of such characters
-//! ([`is_hidden`]), the contexts in which some of them are ordinary writing ([`first_hidden`]), and the escapes that
-//! show them: `\u{…}` in text ([`visible`]), `\u…` in JSON ([`json`], [`push_json_string`]), `\x…` for fields of
-//! printable ASCII ([`ascii`]).
+//! Text that a model reads and a person does not see is the means of tool poisoning. Characters
+//! that change the direction of text, or act on a terminal, deceive the reader. This crate has the
+//! one table of such characters ([`is_hidden`]), the contexts in which some of them are ordinary
+//! writing ([`first_hidden`]), and the escapes that show them: `\u{…}` in text ([`visible`]), `\u…`
+//! in JSON ([`json`], [`push_json_string`]), `\x…` for fields of printable ASCII ([`ascii`]).
 
 mod count;
 mod escape;

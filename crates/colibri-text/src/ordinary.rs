@@ -1,16 +1,18 @@
-//! Contexts in which a hidden character is ordinary writing: joiners that join, emoji sequences, direction marks beside
-//! right-to-left text. Anywhere else the same characters hide something.
+//! Contexts in which a hidden character is ordinary writing: joiners that join, emoji sequences,
+//! direction marks beside right-to-left text. Anywhere else the same characters hide something.
 
 use crate::is_hidden;
 
-/// The first character of a text that hides something: a character of [`is_hidden`] that is not ordinary writing at its
-/// place.
+/// The first character of a text that hides something: a character of [`is_hidden`] that is not
+/// ordinary writing at its place.
 ///
-/// Ordinary are line feed, tab and carriage return; joiners between letters that join (RFC 5892, appendix A.1 and A.2;
-/// the Bengali and Kannada joiner behind RA, Unicode 12.2 and 12.8); an emoji's presentation, keycap and joined
-/// sequences and the three flags of RGI tag sequences (UTS 51); left-to-right and right-to-left marks (UAX 9) at an end
-/// of a word of right-to-left text, where alone they have an effect; the grapheme joiner between Hebrew points (Unicode
-/// 9.1). Two such characters in a row are ordinary only if an emoji's presentation selector is followed by its joiner.
+/// Ordinary are line feed, tab and carriage return; joiners between letters that join (RFC 5892,
+/// appendix A.1 and A.2; the Bengali and Kannada joiner behind RA, Unicode 12.2 and 12.8); an
+/// emoji's presentation, keycap and joined sequences and the three flags of RGI tag sequences (UTS
+/// 51); left-to-right and right-to-left marks (UAX 9) at an end of a word of right-to-left text,
+/// where alone they have an effect; the grapheme joiner between Hebrew points (Unicode 9.1). Two
+/// such characters in a row are ordinary only if an emoji's presentation selector is followed by
+/// its joiner.
 #[must_use]
 pub fn first_hidden(text: &str) -> Option<char> {
     hidden_in(text).next().map(|(_, c)| c)
@@ -71,7 +73,8 @@ fn is_keycap(c: char) -> bool {
     matches!(c, '0'..='9' | '#' | '*')
 }
 
-/// True for characters that are shown as text or as emoji: pictographs, arrows, technical and geometric signs.
+/// True for characters that are shown as text or as emoji: pictographs, arrows, technical and
+/// geometric signs.
 fn is_symbol(c: char) -> bool {
     is_pictograph(c) || matches!(c, '\u{2190}'..='\u{27ff}' | '\u{2900}'..='\u{2bff}')
 }
@@ -93,7 +96,8 @@ fn is_pictograph(c: char) -> bool {
         | '\u{1f93c}'..='\u{1f945}' | '\u{1f947}'..='\u{1faff}' | '\u{1fc00}'..='\u{1fffd}')
 }
 
-/// True between two pictographs, the first with its presentation selector or skin tone (UAX 29, GB11).
+/// True between two pictographs, the first with its presentation selector or skin tone (UAX 29,
+/// GB11).
 fn joins_emoji(before: &str, next: Option<char>) -> bool {
     let mut back = before.chars().rev();
     let mut last = back.next();
@@ -115,8 +119,8 @@ fn joins_backward(after: &str) -> bool {
     next.is_some_and(|c| is_dual_joining(c) || is_right_joining(c))
 }
 
-/// True if a direction mark can have an effect: at an end of a word, alone, and with right-to-left text near it on its
-/// line.
+/// True if a direction mark can have an effect: at an end of a word, alone, and with right-to-left
+/// text near it on its line.
 fn acts_on_direction(before: &str, after: &str) -> bool {
     let back = || before.chars().rev();
     let neighbours = [back().next(), after.chars().next()];

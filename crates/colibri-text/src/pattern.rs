@@ -7,8 +7,8 @@ use crate::brief;
 /// The most characters of a pattern in a message.
 const MAX_SHOWN: usize = 100;
 
-/// A pattern such as `get_*`. Matching takes time in proportion to pattern × name at worst and never recurses, so that
-/// a name from a hostile server cannot make it slow.
+/// A pattern such as `get_*`. Matching takes time in proportion to pattern × name at worst and
+/// never recurses, so that a name from a hostile server cannot make it slow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -24,12 +24,14 @@ impl Pattern {
         &self.0
     }
 
-    /// True if the whole name fits. Names are compared byte by byte: case, and characters that only look alike, differ.
+    /// True if the whole name fits. Names are compared byte by byte: case, and characters that only
+    /// look alike, differ.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
-        // Where to go on after a mismatch: behind the last star, with one more byte of the name given to it.
+        // Where to go on after a mismatch: behind the last star, with one more byte of the name
+        // given to it.
         let mut back: Option<(usize, usize)> = None;
         while n < name.len() {
             if pattern.get(p) == Some(&b'*') {

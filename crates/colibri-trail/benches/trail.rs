@@ -1,10 +1,11 @@
 //! The cost of a record: `cargo bench -p colibri-trail --bench trail`.
 //!
-//! Time is told as a ratio to the least that such a trail could do: SHA-256 over each record and one write(2) for each
-//! batch. Both sides run three times, in turn, and the medians count; on Linux of the time that the thread had a
-//! processor, so that others on the machine disturb less. Allocations are those of valgrind(1), of twice as
-//! many records less those of as many: they do not depend on the machine's mood. The directory is that of `TMPDIR`:
-//! point it at the disk that is to be measured.
+//! Time is told as a ratio to the least that such a trail could do: SHA-256 over each record and
+//! one write(2) for each batch. Both sides run three times, in turn, and the medians count; on
+//! Linux of the time that the thread had a processor, so that others on the machine disturb less.
+//! Allocations are those of valgrind(1), of twice as many records less those of as many: they do
+//! not depend on the machine's mood. The directory is that of `TMPDIR`: point it at the disk that
+//! is to be measured.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -87,7 +88,8 @@ fn exit(time: SystemTime, enter: u64, output: ContentDigest) -> TrailRecord<'sta
     })
 }
 
-/// The time that this thread had a processor, or where the system does not tell, the time that passed.
+/// The time that this thread had a processor, or where the system does not tell, the time that
+/// passed.
 fn clock(start: Instant) -> Duration {
     fs::read_to_string("/proc/thread-self/schedstat")
         .ok()

@@ -1,8 +1,10 @@
-//! Makes honest trails of random shapes, for whoever tests a verifier: `trails DIRECTORY SEED COUNT`.
+//! Makes honest trails of random shapes, for whoever tests a verifier: `trails DIRECTORY SEED
+//! COUNT`.
 //!
-//! Each is a state directory `DIRECTORY/0000`, `0001`, … as a daemon leaves it, with the heads that it handed out in
-//! `auth.log` beside its files: several runs, each ended or killed, whole segments dropped, a clock that jumps. What is
-//! random comes from the seed; keys and the times at which heads are written do not.
+//! Each is a state directory `DIRECTORY/0000`, `0001`, … as a daemon leaves it, with the heads that
+//! it handed out in `auth.log` beside its files: several runs, each ended or killed, whole segments
+//! dropped, a clock that jumps. What is random comes from the seed; keys and the times at which
+//! heads are written do not.
 
 use std::error::Error;
 use std::fs;
@@ -158,8 +160,8 @@ fn append(
     Ok(())
 }
 
-/// Leaves the remains of a daemon that was killed in the middle of a write: some bytes of a line, or a segment without
-/// a record.
+/// Leaves the remains of a daemon that was killed in the middle of a write: some bytes of a line,
+/// or a segment without a record.
 fn interrupt(dir: &Path, random: &mut Seeded) -> io::Result<()> {
     let mut names: Vec<PathBuf> = fs::read_dir(dir)?
         .map(|entry| entry.map(|entry| entry.path()))
@@ -191,7 +193,8 @@ fn interrupt(dir: &Path, random: &mut Seeded) -> io::Result<()> {
         .write_all(part)
 }
 
-/// The files as a process that is killed now leaves them. The note first: it may be older than the segments, not newer.
+/// The files as a process that is killed now leaves them. The note first: it may be older than the
+/// segments, not newer.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(directory(to))?;
     for name in ["trail.head", "trail.key", "trail.pub"] {

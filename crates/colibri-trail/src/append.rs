@@ -25,8 +25,8 @@ use crate::witness::{TrailHead, Witness};
 use crate::writer::{HeadFacts, NoticeSeverity, Notify, SegmentLimits, TrailWriter};
 use parking_lot::{Condvar, Mutex};
 
-/// The time for which written records may wait for fsync(2) where `sync` is off. Half of the 200 ms that the design
-/// allows, so that the fsync itself has the other half.
+/// The time for which written records may wait for fsync(2) where `sync` is off. Half of the 200 ms
+/// that the design allows, so that the fsync itself has the other half.
 const SYNC_AFTER: Duration = Duration::from_millis(100);
 
 /// The options of a trail.
@@ -77,8 +77,8 @@ pub struct Trail {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The right to append to the trail of a state directory, and to whatever else only one daemon may write there: one
-/// process has it.
+/// The right to append to the trail of a state directory, and to whatever else only one daemon may
+/// write there: one process has it.
 #[derive(Debug)]
 pub struct TrailLock {
     dir: PathBuf,
@@ -123,7 +123,8 @@ struct TrailInner {
     records: AtomicU64,
     shown: Mutex<WriterNotice>,
     recovered: bool,
-    /// Set by an append, cleared by the thread that syncs: spares the lock below on all but the first append.
+    /// Set by an append, cleared by the thread that syncs: spares the lock below on all but the
+    /// first append.
     dirty: AtomicBool,
     wake: Mutex<Wake>,
     woken: Condvar,
@@ -170,12 +171,13 @@ struct FlushGroup {
 }
 
 impl Trail {
-    /// Opens the trail of a state directory, or begins one. Reads only the end of the last segment. Where that does not
-    /// end with a seal, the daemon was killed or the machine lost power: a new segment opens with a `recovered` record.
+    /// Opens the trail of a state directory, or begins one. Reads only the end of the last segment.
+    /// Where that does not end with a seal, the daemon was killed or the machine lost power: a new
+    /// segment opens with a `recovered` record.
     ///
     /// # Errors
-    /// Where directory, lock, key or segment cannot be used, another process appends, or records are not there any
-    /// more.
+    /// Where directory, lock, key or segment cannot be used, another process appends, or records
+    /// are not there any more.
     pub fn open(options: TrailOptions) -> Result<Self, TrailError> {
         let lock = TrailLock::take(&options.state_dir)?;
         Trail::open_beside(Arc::new(NoCache), lock, options)
@@ -242,16 +244,16 @@ impl Trail {
         })
     }
 
-    /// Appends records, in this order and with nothing between them. They are taken one by one and written in place, so
-    /// that an iterator may make each of what it borrows; it runs while others wait, and should do no more than that.
-    /// Nothing is allocated.
+    /// Appends records, in this order and with nothing between them. They are taken one by one and
+    /// written in place, so that an iterator may make each of what it borrows; it runs while others
+    /// wait, and should do no more than that. Nothing is allocated.
     ///
-    /// Returns after write(2) has returned, with `sync` after fsync(2). Blocks for as long as these take: microseconds
-    /// without `sync`; with it, call from a thread that may wait.
+    /// Returns after write(2) has returned, with `sync` after fsync(2). Blocks for as long as these
+    /// take: microseconds without `sync`; with it, call from a thread that may wait.
     ///
     /// # Errors
-    /// Where they could not be written, with the reason and what to do. Then none of them is part of the trail, unless
-    /// only the fsync failed. The next append tries again by itself.
+    /// Where they could not be written, with the reason and what to do. Then none of them is part
+    /// of the trail, unless only the fsync failed. The next append tries again by itself.
     pub fn append<'a, R: Borrow<TrailRecord<'a>>>(
         &self,
         records: impl IntoIterator<Item = R>,
@@ -270,7 +272,8 @@ impl Trail {
         Ok(AppendOutcome { first })
     }
 
-    /// Seals the trail, syncs it, hands the last head to the witness and ends the thread. Later appends fail.
+    /// Seals the trail, syncs it, hands the last head to the witness and ends the thread. Later
+    /// appends fail.
     ///
     /// # Errors
     /// Where the seal could not be written or synced; the trail is closed all the same.
@@ -290,18 +293,21 @@ impl Trail {
             inner.woken.notify_all();
         }
         if let Some(thread) = self.thread.lock().take() {
-            // A panic of the thread was reported when it happened; nothing more can be done about it here.
+            // A panic of the thread was reported when it happened; nothing more can be done about
+            // it here.
             let _ = thread.join();
         }
         let synced = inner.sync_until(end);
-        // Said aloud, since a child process that was forked and has not executed yet still has the descriptor.
+        // Said aloud, since a child process that was forked and has not executed yet still has the
+        // descriptor.
         let unlocked = inner.lock.unlock();
         sealed
             .and(synced)
             .and(unlocked.map_err(failed_to("unlock the trail in", &inner.dir)))
     }
 
-    /// The state of the trail. Neither writes nor waits for a write: it can be asked while the disk is full or hangs.
+    /// The state of the trail. Neither writes nor waits for a write: it can be asked while the disk
+    /// is full or hangs.
     #[must_use]
     pub fn status(&self) -> TrailStatus {
         let (synced, witnessed) = {
@@ -320,7 +326,8 @@ impl Trail {
         }
     }
 
-    /// The key that signs this trail's checkpoints. Whatever else it signs begins with a line of its own kind.
+    /// The key that signs this trail's checkpoints. Whatever else it signs begins with a line of
+    /// its own kind.
     #[must_use]
     pub fn signer(&self) -> &Arc<Signer> {
         &self.inner.signer
@@ -344,7 +351,8 @@ impl Drop for Trail {
     }
 }
 
-/// Writes the public key beside the private one, for everyone to read, where it is not there already.
+/// Writes the public key beside the private one, for everyone to read, where it is not there
+/// already.
 fn publish_verifier(path: &Path, verifier: &Verifier) -> Result<(), TrailError> {
     let text = format!("{verifier}\n");
     let mut there = Vec::new();
@@ -390,7 +398,8 @@ impl TrailInner {
         }
     }
 
-    /// The trail's thread: syncs what was written, hands out heads, sees that the file is still where it was.
+    /// The trail's thread: syncs what was written, hands out heads, sees that the file is still
+    /// where it was.
     fn keep_up(&self) {
         let mut last_head = Instant::now();
         let (mut deaf, mut unnoted) = (false, false);
@@ -457,8 +466,9 @@ impl TrailInner {
         }
     }
 
-    /// Notes the head beside the trail, so that `verify` and the next start miss records that somebody removed. Only
-    /// what is on disk is noted; no fsync(2) is needed, since an older note is as true.
+    /// Notes the head beside the trail, so that `verify` and the next start miss records that
+    /// somebody removed. Only what is on disk is noted; no fsync(2) is needed, since an older note
+    /// is as true.
     fn note(&self, (records, hash, root): HeadFacts) -> io::Result<()> {
         let head = TrailHead::sign(&self.signer, records, hash, root);
         with_room(&*self.cache, &self.note, || {
@@ -466,8 +476,8 @@ impl TrailInner {
         })
     }
 
-    /// Hands the heads that are on disk to the witness: only those, so that a power failure can never make a head
-    /// outlive its records. One that is not taken stays and is tried again.
+    /// Hands the heads that are on disk to the witness: only those, so that a power failure can
+    /// never make a head outlive its records. One that is not taken stays and is tried again.
     fn hand_out_heads(&self) -> io::Result<()> {
         let synced = self.group.lock().synced;
         loop {
@@ -521,8 +531,9 @@ impl TrailInner {
         }
     }
 
-    /// Syncs all that was written until now. Returns how many records that covers. After a failure the segment is left:
-    /// what of it is on disk is unknown, and a second fsync(2) could say yes without having done it.
+    /// Syncs all that was written until now. Returns how many records that covers. After a failure
+    /// the segment is left: what of it is on disk is unknown, and a second fsync(2) could say yes
+    /// without having done it.
     fn sync_files(&self) -> (u64, io::Result<()>) {
         let unsynced = self.writer.lock().take_unsynced();
         let mut result = unsynced.files.iter().try_for_each(|file| file.sync_data());
@@ -540,7 +551,8 @@ impl TrailInner {
     }
 }
 
-/// Opens the lock for reading: a file that is open for writing would keep its file system from being made read-only.
+/// Opens the lock for reading: a file that is open for writing would keep its file system from
+/// being made read-only.
 fn open_lock(path: &Path) -> io::Result<File> {
     let made = fs::OpenOptions::new()
         .write(true)

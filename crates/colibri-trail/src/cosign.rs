@@ -1,5 +1,6 @@
-//! A witness of other installations' trails, in a directory of its own: it cosigns a checkpoint that continues the last
-//! one that it cosigned, and no other (c2sp.org/tlog-witness, without its HTTP).
+//! A witness of other installations' trails, in a directory of its own: it cosigns a checkpoint
+//! that continues the last one that it cosigned, and no other (c2sp.org/tlog-witness, without its
+//! HTTP).
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _};
@@ -76,12 +77,13 @@ pub(crate) fn stored_checkpoint(dir: &Path, log: &Verifier) -> PathBuf {
     ))
 }
 
-/// Cosigns the checkpoint of a request (the text of a [`GrowthProof`]) for the trail whose key is `log`. The witness's
-/// directory, made if there is none, has its key and the last checkpoint of each trail. Returns the cosigned one.
+/// Cosigns the checkpoint of a request (the text of a [`GrowthProof`]) for the trail whose key is
+/// `log`. The witness's directory, made if there is none, has its key and the last checkpoint of
+/// each trail. Returns the cosigned one.
 ///
 /// # Errors
-/// Where the checkpoint is older, does not continue the last one, or is not signed by `log`; where the directory cannot
-/// be written. Then nothing is signed.
+/// Where the checkpoint is older, does not continue the last one, or is not signed by `log`; where
+/// the directory cannot be written. Then nothing is signed.
 pub fn cosign(
     dir: &Path,
     log: &Verifier,

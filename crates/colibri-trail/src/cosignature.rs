@@ -1,5 +1,5 @@
-//! Cosignatures (c2sp.org/tlog-cosignature, ed25519): a witness's word, at a time, that a checkpoint continues all that
-//! it saw of that log.
+//! Cosignatures (c2sp.org/tlog-cosignature, ed25519): a witness's word, at a time, that a
+//! checkpoint continues all that it saw of that log.
 
 use std::time::{Duration, SystemTime};
 
@@ -61,7 +61,8 @@ impl WitnessKey {
         &self.name
     }
 
-    /// The time at which this witness cosigned a checkpoint, seconds since 1970; `None` if it did not.
+    /// The time at which this witness cosigned a checkpoint, seconds since 1970; `None` if it did
+    /// not.
     fn cosigned_at(&self, checkpoint: &Checkpoint<'_>) -> Option<u64> {
         checkpoint.signatures_of(&self.name).find_map(|signature| {
             let bytes = BASE64.decode(signature).ok()?;

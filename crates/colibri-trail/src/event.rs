@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::record::Detail;
 
-/// The name of the event of a call that became a task. Its details are those of a contract's event, and `task`.
+/// The name of the event of a call that became a task. Its details are those of a contract's event,
+/// and `task`.
 pub const DEFERRED_EVENT: &str = "deferred";
 
 /// A field of an event: how it is written, and read back.
@@ -14,7 +15,8 @@ trait EventField<'a>: Sized {
     /// The detail; `None`: it is left out.
     fn detail(self) -> Option<Detail<'a>>;
 
-    /// The field of a record that has this value; what is missing or of another type is empty, 0 or false.
+    /// The field of a record that has this value; what is missing or of another type is empty, 0 or
+    /// false.
     fn read(value: Option<&'a Value>) -> Self;
 }
 

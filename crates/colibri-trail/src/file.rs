@@ -1,4 +1,5 @@
-//! The trail's files: where they are, and how they are opened in a directory that somebody else may own.
+//! The trail's files: where they are, and how they are opened in a directory that somebody else may
+//! own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -29,10 +30,11 @@ pub fn verifier_path(state_dir: &Path) -> PathBuf {
     state_dir.join("trail.pub")
 }
 
-/// Files on the trail's file system that can be given up: results that are kept for a while, for example.
+/// Files on the trail's file system that can be given up: results that are kept for a while, for
+/// example.
 pub trait ReleasableFiles: std::fmt::Debug + Send + Sync {
-    /// Gives files up, as `file` of the trail cannot be written for want of space. True if there is more space for it
-    /// now. Called while records wait, so that it must not append any.
+    /// Gives files up, as `file` of the trail cannot be written for want of space. True if there is
+    /// more space for it now. Called while records wait, so that it must not append any.
     fn give_way(&self, file: &Path) -> bool;
 }
 
@@ -63,8 +65,8 @@ pub(crate) fn with_room<T>(
     }
 }
 
-/// Opens a regular file for reading, and nothing else: a FIFO put there under a segment's name would hold who reads it
-/// until somebody writes, and a symbolic link would lead elsewhere.
+/// Opens a regular file for reading, and nothing else: a FIFO put there under a segment's name
+/// would hold who reads it until somebody writes, and a symbolic link would lead elsewhere.
 ///
 /// # Errors
 /// Where there is no such file, it cannot be opened, or it is not a regular one.
@@ -81,8 +83,9 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
-/// Puts a file there in place of the one before: written beside and renamed, so that nobody ever sees half of it. With
-/// `sync` it is on disk before it gets its name, and its name when this returns.
+/// Puts a file there in place of the one before: written beside and renamed, so that nobody ever
+/// sees half of it. With `sync` it is on disk before it gets its name, and its name when this
+/// returns.
 pub(crate) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

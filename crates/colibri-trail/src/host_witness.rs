@@ -1,8 +1,10 @@
-//! Hosts that witness each other's trails: one requests, another answers, over a board that neither of them trusts.
+//! Hosts that witness each other's trails: one requests, another answers, over a board that neither
+//! of them trusts.
 //!
-//! A request is a proof of growth, signed as a whole by the host whose trail it is. The board can hold requests back,
-//! replay and change them, and cannot make one. So a signed request that contradicts what the witness signed is that
-//! host's own word that its trail was cut off or rewritten.
+//! A request is a proof of growth, signed as a whole by the host whose trail it is. The board can
+//! hold requests back, replay and change them, and cannot make one. So a signed request that
+//! contradicts what the witness signed is that host's own word that its trail was cut off or
+//! rewritten.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, Read as _};
@@ -169,12 +171,13 @@ fn pin(dir: &Path, host: &str, ending: &str, key: &str) -> Result<(), HostWitnes
     replace(&pinned, 0o644, format!("{}\n", key.trim()).as_bytes(), true).map_err(at(&pinned))
 }
 
-/// The request to a witness that signed `known` last: that it signs the last sealed tree of the trail in `state_dir`.
-/// `None`: it has signed that. A trail that is shorter than `known` is requested all the same: the witness is to know.
+/// The request to a witness that signed `known` last: that it signs the last sealed tree of the
+/// trail in `state_dir`. `None`: it has signed that. A trail that is shorter than `known` is
+/// requested all the same: the witness is to know.
 ///
 /// # Errors
-/// [`ProofError::NotSealed`] where nothing is sealed; where records behind `known` were dropped, or the trail or its key
-/// cannot be read.
+/// [`ProofError::NotSealed`] where nothing is sealed; where records behind `known` were dropped, or
+/// the trail or its key cannot be read.
 pub fn request_cosignature(
     state_dir: &Path,
     known: Option<(u64, Hash)>,
@@ -226,13 +229,14 @@ fn contradicts(
     Ok(request.old == signed && (size < signed || !request.holds(&signed_root, size, &root)))
 }
 
-/// Answers, as the witness in `dir`, the request of a host whose trail's key is `key`, with the last checkpoint of that
-/// trail that this witness signed: the requested one, where it continues the one before. The answer is empty where this
-/// witness signed none, and the request is not for its first.
+/// Answers, as the witness in `dir`, the request of a host whose trail's key is `key`, with the
+/// last checkpoint of that trail that this witness signed: the requested one, where it continues
+/// the one before. The answer is empty where this witness signed none, and the request is not for
+/// its first.
 ///
 /// # Errors
-/// [`HostWitnessError::Rewritten`], of which the evidence is stored; where the request is not that host's, or a file
-/// cannot be read or written. Then nothing is signed.
+/// [`HostWitnessError::Rewritten`], of which the evidence is stored; where the request is not that
+/// host's, or a file cannot be read or written. Then nothing is signed.
 pub fn answer_request(
     dir: &Path,
     (host, key): (&str, &str),
@@ -277,11 +281,12 @@ fn evidence(dir: &Path, host: &str) -> (PathBuf, PathBuf) {
     )
 }
 
-/// Stores a checkpoint of the trail in `state_dir` that another host cosigned with `key`, unless one of more records is
-/// there. Returns its records and root.
+/// Stores a checkpoint of the trail in `state_dir` that another host cosigned with `key`, unless
+/// one of more records is there. Returns its records and root.
 ///
 /// # Errors
-/// Where it is no checkpoint of this trail, or not signed by that host; where a file cannot be read or written.
+/// Where it is no checkpoint of this trail, or not signed by that host; where a file cannot be read
+/// or written.
 pub fn store_cosignature(
     state_dir: &Path,
     (host, key): (&str, &str),

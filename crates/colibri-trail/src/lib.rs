@@ -1,8 +1,9 @@
 //! Records: append, hash chain, seal, prove, verify.
 //!
-//! Nothing enters or leaves without a record. The trail is a hash chain over all records, cut into segments, and at the
-//! same time one Merkle tree (RFC 6962) over the same records, whose roots are signed as checkpoints. `docs/trail.md`
-//! has the format for people who want to read it without this program.
+//! Nothing enters or leaves without a record. The trail is a hash chain over all records, cut into
+//! segments, and at the same time one Merkle tree (RFC 6962) over the same records, whose roots are
+//! signed as checkpoints. `docs/trail.md` has the format for people who want to read it without
+//! this program.
 //!
 //! The daemon appends ([`Trail::append`]); the rest reads files and needs no daemon.
 

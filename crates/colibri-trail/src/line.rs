@@ -1,8 +1,8 @@
-//! The lines of a segment: `{"hash":"…","prev":"…","rec":{…}}` with nothing else in them, so that the bytes of `rec`
-//! are found by position.
+//! The lines of a segment: `{"hash":"…","prev":"…","rec":{…}}` with nothing else in them, so that
+//! the bytes of `rec` are found by position.
 //!
-//! `hash` is the link of the chain, and the same hash is the record's leaf in the Merkle tree: each record is hashed
-//! once.
+//! `hash` is the link of the chain, and the same hash is the record's leaf in the Merkle tree: each
+//! record is hashed once.
 
 use std::io;
 
@@ -21,8 +21,8 @@ const BEFORE_PREV: &[u8] = b"\",\"prev\":\"";
 const BEFORE_REC: &[u8] = b"\",\"rec\":";
 const HASH_AT: usize = BEFORE_HASH.len();
 
-/// The hash of a record: SHA-256(0x00 ‖ prev ‖ "\n" ‖ rec), prev as its 64 hex digits. That is the leaf hash of RFC
-/// 6962 §2.1 over prev and record together.
+/// The hash of a record: SHA-256(0x00 ‖ prev ‖ "\n" ‖ rec), prev as its 64 hex digits. That is the
+/// leaf hash of RFC 6962 §2.1 over prev and record together.
 pub(crate) fn link(prev: &HexHash, rec: &[u8]) -> Hash {
     let mut before = [0; 66];
     before[1..65].copy_from_slice(prev);
@@ -34,7 +34,8 @@ pub(crate) fn link(prev: &HexHash, rec: &[u8]) -> Hash {
         .into()
 }
 
-/// Appends one line to `out`: what `rec` writes, chained to `head`, which becomes its hash. Returns that hash.
+/// Appends one line to `out`: what `rec` writes, chained to `head`, which becomes its hash. Returns
+/// that hash.
 pub(crate) fn push_line(
     out: &mut Vec<u8>,
     head: &mut HexHash,
@@ -78,8 +79,8 @@ pub(crate) struct SegmentLine<'a> {
 }
 
 impl<'a> SegmentLine<'a> {
-    /// Splits a line, given without its newline. `None` where it is not exactly of the trail's form. Whether its hash
-    /// is right is another question: [`SegmentLine::leaf`].
+    /// Splits a line, given without its newline. `None` where it is not exactly of the trail's
+    /// form. Whether its hash is right is another question: [`SegmentLine::leaf`].
     pub(crate) fn parse(line: &'a [u8]) -> Option<Self> {
         let rest = line.strip_prefix(BEFORE_HASH)?;
         let (hash, rest) = rest.split_first_chunk::<64>()?;
@@ -107,7 +108,8 @@ impl<'a> SegmentLine<'a> {
         (to_hex(&hash) == *self.hash).then_some(hash)
     }
 
-    /// Refuses the first line of a segment of format 1, which no release wrote: its hashes had no 0x00 before them.
+    /// Refuses the first line of a segment of format 1, which no release wrote: its hashes had no
+    /// 0x00 before them.
     ///
     /// # Errors
     /// Where it is one.

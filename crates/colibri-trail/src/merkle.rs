@@ -1,7 +1,8 @@
 //! The Merkle tree of RFC 6962 §2.1, over the records of the trail in their order.
 //!
-//! The tree is never kept whole. What grows it is its *frontier*: the roots of the largest complete subtrees, left to
-//! right, one for each bit set in the size. Forty lines of hashing are easier to check than a dependency.
+//! The tree is never kept whole. What grows it is its *frontier*: the roots of the largest complete
+//! subtrees, left to right, one for each bit set in the size. Forty lines of hashing are easier to
+//! check than a dependency.
 
 use std::collections::HashMap;
 
@@ -45,8 +46,8 @@ pub(crate) fn node_hash(left: &Hash, right: &Hash) -> Hash {
     Sha256::digest(both).into()
 }
 
-/// The roots of the largest complete subtrees of a growing tree: all that is needed to append to it and to know its
-/// root, whatever its size.
+/// The roots of the largest complete subtrees of a growing tree: all that is needed to append to it
+/// and to know its root, whatever its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frontier {
     size: u64,
@@ -64,7 +65,8 @@ impl Default for Frontier {
 }
 
 impl Frontier {
-    /// Takes up a tree of `size` leaves again from its peaks, largest first. `None` where their number cannot be right.
+    /// Takes up a tree of `size` leaves again from its peaks, largest first. `None` where their
+    /// number cannot be right.
     pub(crate) fn resume(size: u64, peaks: &[Hash]) -> Option<Self> {
         (peaks.len() == size.count_ones() as usize).then(|| {
             let mut resumed = Self {
@@ -101,7 +103,8 @@ impl Frontier {
         self.size = self.size.saturating_add(1);
     }
 
-    /// The root of the tree: MTH(D\[n\]) of RFC 6962 §2.1; of an empty tree the hash of the empty string.
+    /// The root of the tree: MTH(D\[n\]) of RFC 6962 §2.1; of an empty tree the hash of the empty
+    /// string.
     pub(crate) fn root(&self) -> Hash {
         let mut peaks = self.peaks.iter().rev();
         match peaks.next() {
@@ -111,8 +114,9 @@ impl Frontier {
     }
 }
 
-/// Part of a tree: what is left of `start` as a frontier, and the leaves from there on. Enough for the audit path of
-/// any leaf from `start` on, so that a proof reads one segment, however long the trail is.
+/// Part of a tree: what is left of `start` as a frontier, and the leaves from there on. Enough for
+/// the audit path of any leaf from `start` on, so that a proof reads one segment, however long the
+/// trail is.
 #[derive(Debug)]
 pub(crate) struct Suffix {
     start: u64,
@@ -144,8 +148,9 @@ impl Suffix {
         self.leaves.push(leaf);
     }
 
-    /// The proof that the tree of the first `size` leaves continues the one at the beginning of the suffix,
-    /// PROOF(m, D\[n\]) of RFC 6962 §2.1.2. `None` where the suffix does not reach that far.
+    /// The proof that the tree of the first `size` leaves continues the one at the beginning of the
+    /// suffix, PROOF(m, D\[n\]) of RFC 6962 §2.1.2. `None` where the suffix does not reach that
+    /// far.
     pub(crate) fn growth(&self, size: u64) -> Option<Vec<Hash>> {
         let (mut low, mut high) = (0, size);
         // True while the old tree begins where the range does: its root is known to whoever checks.
@@ -172,8 +177,8 @@ impl Suffix {
         Some(path)
     }
 
-    /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962 §2.1.1. `None` where
-    /// the leaf is not in the suffix.
+    /// The audit path of leaf `index` in the whole tree up to here, PATH(m, D\[n\]) of RFC 6962
+    /// §2.1.1. `None` where the leaf is not in the suffix.
     pub(crate) fn path(&self, index: u64) -> Option<Vec<Hash>> {
         let end = self.start + self.leaves.len() as u64;
         if index < self.start || index >= end {
@@ -218,8 +223,8 @@ fn split(width: u64) -> u64 {
     1 << (63 - (width - 1).leading_zeros())
 }
 
-/// The root that follows from a leaf and its audit path, RFC 9162 §2.1.3.2. `None` where the path has the wrong length
-/// for that index and size.
+/// The root that follows from a leaf and its audit path, RFC 9162 §2.1.3.2. `None` where the path
+/// has the wrong length for that index and size.
 pub(crate) fn root_from_path(leaf: Hash, index: u64, size: u64, path: &[Hash]) -> Option<Hash> {
     if index >= size {
         return None;
@@ -292,7 +297,8 @@ pub(crate) fn grows_into(old: u64, old_root: &Hash, size: u64, root: &Hash, path
 mod tests {
     use super::*;
 
-    /// MTH as RFC 6962 §2.1 writes it, with no thought of speed: what the code above is tested against.
+    /// MTH as RFC 6962 §2.1 writes it, with no thought of speed: what the code above is tested
+    /// against.
     fn naive_root(leaves: &[Vec<u8>]) -> Hash {
         match leaves {
             [] => Sha256::digest(b"").into(),
@@ -327,7 +333,8 @@ mod tests {
 
     #[test]
     fn known_answers() {
-        // The empty tree, and the one-leaf tree over the empty string: SHA-256("") and SHA-256(0x00).
+        // The empty tree, and the one-leaf tree over the empty string: SHA-256("") and
+        // SHA-256(0x00).
         assert_eq!(
             colibri_text::hex(&Frontier::default().root()),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -336,7 +343,8 @@ mod tests {
             colibri_text::hex(&leaf_hash(b"")),
             "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d"
         );
-        // The eight leaves that RFC 6962 implementations share as test data, and the roots of their prefixes.
+        // The eight leaves that RFC 6962 implementations share as test data, and the roots of their
+        // prefixes.
         let data = [
             "",
             "00",

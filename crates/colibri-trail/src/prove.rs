@@ -1,5 +1,6 @@
-//! Proofs for somebody who has nothing but a published checkpoint, root or key: that a record is in the trail
-//! (c2sp.org/tlog-proof), and that a trail only grew (the request of c2sp.org/tlog-witness).
+//! Proofs for somebody who has nothing but a published checkpoint, root or key: that a record is in
+//! the trail (c2sp.org/tlog-proof), and that a trail only grew (the request of
+//! c2sp.org/tlog-witness).
 
 use std::fmt::{self, Display, Formatter};
 use std::ops::ControlFlow;
@@ -17,13 +18,14 @@ use crate::walk::walk_records;
 /// The first line of an inclusion proof.
 const FORMAT: &str = "c2sp.org/tlog-proof@v1";
 
-/// The data of a record's leaf, RFC 6962 §2.1: the hash of the record before it in hex, a newline, and its own bytes.
+/// The data of a record's leaf, RFC 6962 §2.1: the hash of the record before it in hex, a newline,
+/// and its own bytes.
 pub(crate) fn entry_of(line: &SegmentLine<'_>) -> Vec<u8> {
     [line.prev, &b"\n"[..], line.rec].concat()
 }
 
-/// An inclusion proof, RFC 6962 §2.1.1, with all that is needed to check it elsewhere. Its text is the form of
-/// c2sp.org/tlog-proof, with the leaf's data as `extra`.
+/// An inclusion proof, RFC 6962 §2.1.1, with all that is needed to check it elsewhere. Its text is
+/// the form of c2sp.org/tlog-proof, with the leaf's data as `extra`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InclusionProof {
     /// The hash of the record before it in hex, a newline, and the record's bytes as written.
@@ -108,12 +110,12 @@ fn read_hashes<'a>(lines: impl Iterator<Item = &'a str>) -> Result<Vec<Hash>, Pr
     hashes.ok_or_else(|| ProofError::Form("the path is not made of hashes".into()))
 }
 
-/// Proves that record `n` of the trail in `dir` is under a checkpoint of its own: the one that is given, a cosigned one
-/// for example, or that of the first seal that follows the record.
+/// Proves that record `n` of the trail in `dir` is under a checkpoint of its own: the one that is
+/// given, a cosigned one for example, or that of the first seal that follows the record.
 ///
 /// # Errors
-/// Where there is no such record, no seal after it, the checkpoint is of no seal of this trail, or the trail cannot be
-/// read there.
+/// Where there is no such record, no seal after it, the checkpoint is of no seal of this trail, or
+/// the trail cannot be read there.
 pub fn prove(dir: &Path, n: u64, checkpoint: Option<&str>) -> Result<InclusionProof, ProofError> {
     let wanted = checkpoint.map(Checkpoint::parse).transpose()?;
     let mut suffix: Option<Suffix> = None;
@@ -155,8 +157,8 @@ pub fn prove(dir: &Path, n: u64, checkpoint: Option<&str>) -> Result<InclusionPr
     }
 }
 
-/// Checks a proof against what was published: a root in hex, a key that signs checkpoints, or both. Needs nothing else,
-/// so it runs on any machine.
+/// Checks a proof against what was published: a root in hex, a key that signs checkpoints, or both.
+/// Needs nothing else, so it runs on any machine.
 ///
 /// # Errors
 /// Where it is no proof, does not hold, or nothing was given to check it against.
@@ -183,8 +185,8 @@ pub fn check_proof(
     Ok(proof)
 }
 
-/// A consistency proof, RFC 6962 §2.1.2: the trail of a checkpoint continues the one of `old` records. Its text is the
-/// request of c2sp.org/tlog-witness.
+/// A consistency proof, RFC 6962 §2.1.2: the trail of a checkpoint continues the one of `old`
+/// records. Its text is the request of c2sp.org/tlog-witness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrowthProof {
     /// The number of records of the tree that somebody knows already.
@@ -223,13 +225,15 @@ impl std::str::FromStr for GrowthProof {
 }
 
 impl GrowthProof {
-    /// True if a tree of `old` records with this root is a beginning of the tree of that size and root.
+    /// True if a tree of `old` records with this root is a beginning of the tree of that size and
+    /// root.
     pub(crate) fn holds(&self, old_root: &Hash, size: u64, root: &Hash) -> bool {
         grows_into(self.old, old_root, size, root, &self.path)
     }
 }
 
-/// Proves that the last sealed tree of the trail in `dir` continues the one of its first `old` records.
+/// Proves that the last sealed tree of the trail in `dir` continues the one of its first `old`
+/// records.
 ///
 /// # Errors
 /// Where fewer are sealed, record `old` was dropped, or the trail cannot be read there.

@@ -10,8 +10,8 @@ use crate::line::SegmentLine;
 use crate::segment::SegmentName;
 use crate::state::{StateRecord, Torn};
 
-/// Longest line that a reader accepts, bytes with its end: a record holds at most arguments or a result, and frames end
-/// at 16 MiB unless configured otherwise.
+/// Longest line that a reader accepts, bytes with its end: a record holds at most arguments or a
+/// result, and frames end at 16 MiB unless configured otherwise.
 pub(crate) const MAX_LINE: u64 = 256 << 20;
 
 /// The content of a trail's directory.
@@ -23,7 +23,8 @@ pub(crate) struct TrailListing {
     pub(crate) dropped: Vec<SegmentName>,
     /// The bytes that do not count, by segment, as the `recovered` records say.
     pub(crate) torn: BTreeMap<SegmentName, Torn>,
-    /// The last segment that has a whole line. One after it was made just before its process was killed.
+    /// The last segment that has a whole line. One after it was made just before its process was
+    /// killed.
     pub(crate) last: Option<SegmentName>,
 }
 
@@ -81,7 +82,8 @@ impl TrailListing {
 /// The outcome of [`LineReader::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Read {
-    /// A whole line, in the buffer without its newline. Of one that is longer than [`MAX_LINE`] nothing is in it.
+    /// A whole line, in the buffer without its newline. Of one that is longer than [`MAX_LINE`]
+    /// nothing is in it.
     Line,
     /// Bytes without a newline at the end.
     Partial,
@@ -145,7 +147,8 @@ impl LineReader {
     }
 }
 
-/// Reads the bytes `from..end` of a segment, without a line that began before them. Returns where they begin.
+/// Reads the bytes `from..end` of a segment, without a line that began before them. Returns where
+/// they begin.
 pub(crate) fn read_piece(file: &mut fs::File, from: u64, end: u64) -> io::Result<(u64, Vec<u8>)> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(from))?;

@@ -1,7 +1,7 @@
 //! Records, and their bytes.
 //!
-//! Records are written by hand into one buffer: the bytes are what is hashed, so there must be exactly one writer, and
-//! at the rate of calls an allocation for each field would show.
+//! Records are written by hand into one buffer: the bytes are what is hashed, so there must be
+//! exactly one writer, and at the rate of calls an allocation for each field would show.
 
 use std::time::{Duration, SystemTime};
 
@@ -11,10 +11,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::time::write_timestamp;
 
-/// The length from which contents are digested by BLAKE3, bytes: it takes a third of the time there, and more below.
+/// The length from which contents are digested by BLAKE3, bytes: it takes a third of the time
+/// there, and more below.
 const LONG: usize = 8 * 1024;
 
-/// Digest and length of arguments or of a result: what is recorded of them unless the operator asks for all.
+/// Digest and length of arguments or of a result: what is recorded of them unless the operator asks
+/// for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentDigest {
     /// The algorithm, which is recorded beside the digest.
@@ -77,8 +79,8 @@ pub struct Enter<'a> {
     pub pid: Option<u32>,
     /// The daemon's number of the connection.
     pub connection: u64,
-    /// The `enter` record that this one takes the place of: the call named a tool of a server that was only looked at
-    /// then.
+    /// The `enter` record that this one takes the place of: the call named a tool of a server that
+    /// was only looked at then.
     pub continues: Option<u64>,
     /// The name and version that the client declares of itself.
     pub client: Option<DeclaredClient<'a>>,
@@ -129,7 +131,8 @@ pub enum Validation {
     /// They were not checked: `false`.
     #[default]
     Unchecked,
-    /// They fit but for strings that spell the numbers and booleans that the schema wants: `"lenient"`.
+    /// They fit but for strings that spell the numbers and booleans that the schema wants:
+    /// `"lenient"`.
     Lenient,
     /// They fit: `true`.
     Exact,
@@ -170,7 +173,8 @@ pub struct Attempt<'a> {
     pub attempt_number: u32,
     /// The error's name or code, `None` on success.
     pub error_code: Option<&'a str>,
-    /// The class of the error: `transient`, `permanent` or `unknown`; `None` on success, and where it has none.
+    /// The class of the error: `transient`, `permanent` or `unknown`; `None` on success, and where
+    /// it has none.
     pub error_class: Option<&'a str>,
     /// Its duration. Recorded in milliseconds with three decimals.
     pub latency: Duration,
@@ -191,7 +195,8 @@ pub struct ExitRecord<'a> {
     pub remote: Option<RecordReference<'a>>,
 }
 
-/// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an approval.
+/// Something that is not a call: start, stop, reload, a decision about a policy, a pin or an
+/// approval.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRecord<'a> {
     /// The time of the event.
@@ -365,7 +370,8 @@ pub(crate) fn begin(out: &mut Vec<u8>, n: u64, kind: &str) {
     out.push(b'"');
 }
 
-// In what follows a key is given as it is written, with the comma before it and the colon behind it.
+// In what follows a key is given as it is written, with the comma before it and the colon behind
+// it.
 
 pub(crate) fn number(out: &mut Vec<u8>, key: &[u8], value: u64) {
     out.extend_from_slice(key);
@@ -402,7 +408,8 @@ fn digest(out: &mut Vec<u8>, key: &[u8], value: &ContentDigest) {
     out.push(b'}');
 }
 
-/// A value as it is. Line ends can only stand between the tokens of valid JSON, where a space means the same.
+/// A value as it is. Line ends can only stand between the tokens of valid JSON, where a space means
+/// the same.
 fn raw(out: &mut Vec<u8>, key: &[u8], value: Option<&RawValue>) {
     if let Some(value) = value {
         out.extend_from_slice(key);

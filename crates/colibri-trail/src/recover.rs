@@ -8,7 +8,8 @@ use crate::line::SegmentLine;
 use crate::read::{read_piece, whole_lines};
 use crate::state::{StateRecord, TrailState, carries_state};
 
-/// The part of a segment's end that is read first, bytes. A segment that was ended properly has its seal there.
+/// The part of a segment's end that is read first, bytes. A segment that was ended properly has its
+/// seal there.
 const FIRST_WINDOW: u64 = 64 << 10;
 
 /// The end of a segment's records, and the state of the trail there.
@@ -25,8 +26,8 @@ pub(crate) struct SegmentEnd {
 }
 
 impl SegmentEnd {
-    /// Reads backwards as far as needed to meet a record that carries the state of the trail, and from there forward to
-    /// the last record that is whole and chained.
+    /// Reads backwards as far as needed to meet a record that carries the state of the trail, and
+    /// from there forward to the last record that is whole and chained.
     pub(crate) fn find(path: &Path) -> io::Result<Self> {
         let mut file = open_regular(path)?;
         let length = file.metadata()?.len();

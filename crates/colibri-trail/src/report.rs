@@ -32,11 +32,13 @@ pub enum TrailFaultKind {
     BadLink,
     /// A seal, or the first record of a segment, does not fit the records before it.
     BadSeal,
-    /// The signed checkpoint in a seal is not for that seal, or not signed by the installation's key.
+    /// The signed checkpoint in a seal is not for that seal, or not signed by the installation's
+    /// key.
     BadCheckpoint,
     /// A segment ends within a line, and no `recovered` record says so.
     TornTail,
-    /// The bytes after a segment's last counted record are more than the rest of an interrupted write.
+    /// The bytes after a segment's last counted record are more than the rest of an interrupted
+    /// write.
     DamagedTail,
     /// The trail ends before a head that was witnessed.
     Truncated,
@@ -161,8 +163,8 @@ pub struct TrailWitness {
 pub enum Voucher {
     /// A witness: a log of heads that the daemon cannot change, or a cosignature.
     Witness,
-    /// The daemon's own note of the last head. It knows what others removed; who can write as the daemon's user can
-    /// change it too.
+    /// The daemon's own note of the last head. It knows what others removed; who can write as the
+    /// daemon's user can change it too.
     Note,
 }
 

@@ -1,7 +1,8 @@
 //! Space on the state directory's file system that is left to the trail.
 //!
-//! Results, agents' events and tasks lie on the same file system as the trail, and no call is taken without a record. So
-//! what grows with the calls of one user leaves the reserve free, and caches leave twice as much.
+//! Results, agents' events and tasks lie on the same file system as the trail, and no call is taken
+//! without a record. So what grows with the calls of one user leaves the reserve free, and caches
+//! leave twice as much.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -73,8 +74,8 @@ impl Reserve {
         ))
     }
 
-    /// Bytes to be freed before `more` can be written below `directory`; 0: there is room, or another file system is
-    /// mounted there, or the system does not say.
+    /// Bytes to be freed before `more` can be written below `directory`; 0: there is room, or
+    /// another file system is mounted there, or the system does not say.
     pub fn missing(&self, directory: &Path, more: u64, by: Use) -> u64 {
         let Ok(space) = self.space() else { return 0 };
         let missing = more

@@ -1,7 +1,7 @@
 //! Retention: whole sealed segments go, their seals stay.
 //!
-//! Runs as the daemon's own user, from the periodic script: no tool with root's rights ever acts in a directory that
-//! this user owns (docs/trail.md).
+//! Runs as the daemon's own user, from the periodic script: no tool with root's rights ever acts in
+//! a directory that this user owns (docs/trail.md).
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -23,7 +23,8 @@ pub struct RetentionReport {
     pub bytes: u64,
 }
 
-/// The segments that nothing will be appended to any more, oldest first: all before the last one that has a record.
+/// The segments that nothing will be appended to any more, oldest first: all before the last one
+/// that has a record.
 ///
 /// # Errors
 /// Where the directory cannot be read.
@@ -35,13 +36,15 @@ pub fn sealed_segments(dir: &Path) -> io::Result<Vec<SegmentName>> {
     Ok(listing.segments)
 }
 
-/// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's records end on the day
-/// that the first segment after it was begun, whatever the clock did in between. Of each its last seal is kept beside
-/// it, written and synced before the segment goes. The last segment with a record always stays, and a segment without a
-/// record to keep ends the dropping.
+/// Drops the segments whose records are all older than `keep`, counted from `now`: a segment's
+/// records end on the day that the first segment after it was begun, whatever the clock did in
+/// between. Of each its last seal is kept beside it, written and synced before the segment goes.
+/// The last segment with a record always stays, and a segment without a record to keep ends the
+/// dropping.
 ///
 /// # Errors
-/// Where a segment cannot be read, its seal not written, or the segment not removed; those before it are gone then.
+/// Where a segment cannot be read, its seal not written, or the segment not removed; those before
+/// it are gone then.
 pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<RetentionReport> {
     let day = |time| SegmentName::new(0, time).day;
     let (today, oldest) = (
@@ -51,8 +54,8 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     let listing = TrailListing::read(dir)?;
     let mut dropped = RetentionReport::default();
     for (at, name) in listing.segments.iter().enumerate() {
-        // A clock that went ahead names a segment for the future, one that was set back names later ones for the past:
-        // neither may keep the others here, nor let them go early.
+        // A clock that went ahead names a segment for the future, one that was set back names later
+        // ones for the past: neither may keep the others here, nor let them go early.
         let begun = if name.day <= today { name.day } else { 0 };
         let Some(next) = listing.segments[at + 1..]
             .iter()
@@ -88,8 +91,8 @@ pub fn drop_segments(dir: &Path, keep: Duration, now: SystemTime) -> io::Result<
     Ok(dropped)
 }
 
-/// The part of a segment that stays: its last line that has the state of the trail, which is its seal, or, where the daemon
-/// was killed, the line nearest to it. `None` where it has no record.
+/// The part of a segment that stays: its last line that has the state of the trail, which is its
+/// seal, or, where the daemon was killed, the line nearest to it. `None` where it has no record.
 ///
 /// # Errors
 /// Where the segment cannot be read.

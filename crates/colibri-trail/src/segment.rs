@@ -1,5 +1,5 @@
-//! The names of segments, `0000000042-20261121.jsonl`: an ordinal that only grows, so that names sort in the order of
-//! writing even if the clock goes back, and the day it was begun.
+//! The names of segments, `0000000042-20261121.jsonl`: an ordinal that only grows, so that names
+//! sort in the order of writing even if the clock goes back, and the day it was begun.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -26,14 +26,16 @@ impl SegmentName {
         }
     }
 
-    /// True if a record of this time belongs in a later segment. The day before is taken too: records of midnight may
-    /// be out of order. One further back tells that the clock had gone ahead when the segment was named.
+    /// True if a record of this time belongs in a later segment. The day before is taken too:
+    /// records of midnight may be out of order. One further back tells that the clock had gone
+    /// ahead when the segment was named.
     pub(crate) fn is_of_another_day(&self, time: SystemTime) -> bool {
         let day = |time| Self::new(self.ordinal, time).day;
         day(time) > self.day || day(time + Duration::from_secs(86_400)) < self.day
     }
 
-    /// Reads a file name with the given extension, `jsonl` for a segment, `seal` for what is left of a dropped one.
+    /// Reads a file name with the given extension, `jsonl` for a segment, `seal` for what is left
+    /// of a dropped one.
     #[must_use]
     pub fn parse(name: &str, extension: &str) -> Option<Self> {
         let stem = name.strip_suffix(extension)?.strip_suffix('.')?;

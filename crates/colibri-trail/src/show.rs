@@ -16,7 +16,8 @@ use crate::line::SegmentLine;
 use crate::read::{LineReader, Read, TrailListing, read_piece, whole_lines};
 use crate::segment::SegmentName;
 
-/// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight at most, and some.
+/// Calls that are remembered until their exit, to tell its user: as many as a daemon has in flight
+/// at most, and some.
 const MAX_REMEMBERED: usize = 100_000;
 
 /// The part of a segment's end that is read first, bytes, and all that [`tail`] reads.
@@ -32,7 +33,8 @@ pub struct RecordFilter {
     pub since: Option<String>,
     /// Before this time, in the same form.
     pub until: Option<String>,
-    /// By this user, or by an agent that runs for this user. Matches a call's enter, retry and exit records.
+    /// By this user, or by an agent that runs for this user. Matches a call's enter, retry and exit
+    /// records.
     pub uid: Option<u32>,
     /// By this agent, or by this instance of one: a call's records, and events that name it.
     pub agent: Option<String>,
@@ -48,7 +50,8 @@ pub struct RecordFilter {
     pub client: Option<String>,
 }
 
-/// The fields that people look for, of whatever kind of record. Empty where a record has no such field.
+/// The fields that people look for, of whatever kind of record. Empty where a record has no such
+/// field.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct RecordFields {
@@ -168,7 +171,8 @@ impl RecordFilter {
             })
     }
 
-    /// True if no record of this segment, which another one follows, can be of the time that is wanted.
+    /// True if no record of this segment, which another one follows, can be of the time that is
+    /// wanted.
     fn is_before(&self, segment: SegmentName, next: SegmentName) -> bool {
         let day = segment.day.max(next.day);
         let day = format!(
@@ -232,9 +236,10 @@ impl RecordFilter {
     }
 }
 
-/// Reads the trail in `dir`, from its beginning or from the day that the filter names, and calls `each` for every
-/// record that passes, until it breaks. With `follow`, goes on as the daemon writes, until the flag is set. Nothing is
-/// verified, and lines that are no records are passed over: that is `verify`'s to tell.
+/// Reads the trail in `dir`, from its beginning or from the day that the filter names, and calls
+/// `each` for every record that passes, until it breaks. With `follow`, goes on as the daemon
+/// writes, until the flag is set. Nothing is verified, and lines that are no records are passed
+/// over: that is `verify`'s to tell.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read.
@@ -247,8 +252,8 @@ pub fn show(
     read_on(dir, filter, None, 0, follow, each)
 }
 
-/// Like [`show`], but only for the last `count` records that pass, and with `follow` what comes after them. Reads the
-/// trail from its end, as far back as it must.
+/// Like [`show`], but only for the last `count` records that pass, and with `follow` what comes
+/// after them. Reads the trail from its end, as far back as it must.
 ///
 /// # Errors
 /// Where the directory or a segment cannot be read.
@@ -330,7 +335,8 @@ fn read_on(
     }
 }
 
-/// A reader of a trail that grows. Each [`RecordReader::read`] goes on where the one before it ended.
+/// A reader of a trail that grows. Each [`RecordReader::read`] goes on where the one before it
+/// ended.
 #[derive(Debug)]
 pub struct RecordReader {
     dir: PathBuf,
@@ -356,7 +362,8 @@ impl RecordReader {
         }
     }
 
-    /// Calls `each` for every record that passes and was not read yet, until it breaks or the trail's present end.
+    /// Calls `each` for every record that passes and was not read yet, until it breaks or the
+    /// trail's present end.
     ///
     /// # Errors
     /// Where the directory or a segment cannot be read.
@@ -394,8 +401,9 @@ impl RecordReader {
     }
 }
 
-/// Calls `each` for the last records of a segment, at most `count` of them, oldest first. Reads a bounded piece of the
-/// segment's end, so that it costs the same whatever the segment's length; records that are longer are not found.
+/// Calls `each` for the last records of a segment, at most `count` of them, oldest first. Reads a
+/// bounded piece of the segment's end, so that it costs the same whatever the segment's length;
+/// records that are longer are not found.
 ///
 /// # Errors
 /// Where the segment cannot be read.
@@ -424,8 +432,9 @@ struct LastRecords {
     end: u64,
 }
 
-/// Finds the last `count` records that pass in the first `limit` bytes of a segment, `before` being the one before it.
-/// Reads a piece of its end, and more where that has too few, up to `most` bytes.
+/// Finds the last `count` records that pass in the first `limit` bytes of a segment, `before` being
+/// the one before it. Reads a piece of its end, and more where that has too few, up to `most`
+/// bytes.
 fn last_in(
     segment: &Path,
     before: Option<&Path>,

@@ -1,8 +1,8 @@
-//! Signed notes and checkpoints, as C2SP writes them (c2sp.org/signed-note, c2sp.org/tlog-checkpoint), so that other
-//! people's tools can check a seal.
+//! Signed notes and checkpoints, as C2SP writes them (c2sp.org/signed-note,
+//! c2sp.org/tlog-checkpoint), so that other people's tools can check a seal.
 //!
-//! The installation has one ed25519 key. Its name is the log's origin: `colibri-mcp/trail/` and sixteen random hex
-//! digits, made with the key, since host names change and repeat.
+//! The installation has one ed25519 key. Its name is the log's origin: `colibri-mcp/trail/` and
+//! sixteen random hex digits, made with the key, since host names change and repeat.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -83,7 +83,8 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// Reads the key at `path`, or makes one there (mode 0600) if there is none. `purpose` stands in its name.
+    /// Reads the key at `path`, or makes one there (mode 0600) if there is none. `purpose` stands
+    /// in its name.
     ///
     /// # Errors
     /// Where the file cannot be read or made, is open to others, or holds something else.
@@ -183,8 +184,8 @@ impl Signer {
         &self.verifier
     }
 
-    /// Signs `text`, which ends in a newline, and returns the signature as a note carries it: base64 of key id and
-    /// ed25519 signature.
+    /// Signs `text`, which ends in a newline, and returns the signature as a note carries it:
+    /// base64 of key id and ed25519 signature.
     #[must_use]
     pub fn sign(&self, text: &str) -> String {
         let mut bytes = [0; 68];
@@ -207,8 +208,8 @@ impl Signer {
     }
 }
 
-/// The public half of a key, with its name: what others need to check checkpoints. Its text form is that of
-/// c2sp.org/signed-note and Go's `note` package: `name+id+base64(0x01 ‖ key)`.
+/// The public half of a key, with its name: what others need to check checkpoints. Its text form is
+/// that of c2sp.org/signed-note and Go's `note` package: `name+id+base64(0x01 ‖ key)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verifier {
     name: String,
@@ -297,7 +298,8 @@ pub(crate) struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Refuses lines below the text that are no signatures: other readers take such a note for malformed.
+    /// Refuses lines below the text that are no signatures: other readers take such a note for
+    /// malformed.
     ///
     /// # Errors
     /// Where there is one, or the last line has no end.
@@ -365,7 +367,8 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// The id of a key, c2sp.org/signed-note: the first four bytes of SHA-256(name ‖ "\n" ‖ type ‖ key).
+/// The id of a key, c2sp.org/signed-note: the first four bytes of SHA-256(name ‖ "\n" ‖ type ‖
+/// key).
 pub(crate) fn key_id(name: &str, kind: u8, key: &[u8; 32]) -> u32 {
     let mut hasher = Sha256::new();
     hasher.update(name);
@@ -409,7 +412,8 @@ mod tests {
 
     use super::*;
 
-    // The example key and note in the documentation of Go's golang.org/x/mod/sumdb/note, the format's origin.
+    // The example key and note in the documentation of Go's golang.org/x/mod/sumdb/note, the
+    // format's origin.
     const GO_PRIVATE: &str =
         "PRIVATE+KEY+PeterNeumann+c74f20a3+AYEKFALVFGyNhPJEMzD1QIDr+Y7hfZx09iUvxdXHKDFz";
     const GO_PUBLIC: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
@@ -472,8 +476,8 @@ mod tests {
         for (at, _) in note.char_indices().filter(|(_, c)| c.is_ascii()) {
             let mut bytes = note.clone().into_bytes();
             bytes[at] ^= 1;
-            // The last base64 digit before the padding and the final newline carry no signed bits in every decoder;
-            // ours is strict, so nothing may change but the end of the last line.
+            // The last base64 digit before the padding and the final newline carry no signed bits
+            // in every decoder; ours is strict, so nothing may change but the end of the last line.
             let Ok(changed) = String::from_utf8(bytes) else {
                 continue;
             };

@@ -1,4 +1,5 @@
-//! The state of the whole trail, and the records that carry it: the first of each segment, and seals.
+//! The state of the whole trail, and the records that carry it: the first of each segment, and
+//! seals.
 
 use std::time::SystemTime;
 
@@ -45,8 +46,8 @@ impl TrailState {
     }
 }
 
-/// The bytes behind the last counted record of a segment that was not ended by a seal. It stays in the file; the
-/// `recovered` record that opens the next segment names it.
+/// The bytes behind the last counted record of a segment that was not ended by a seal. It stays in
+/// the file; the `recovered` record that opens the next segment names it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Torn {
     /// The segment's name.
@@ -57,8 +58,8 @@ pub(crate) struct Torn {
     pub(crate) length: u64,
 }
 
-/// The records that carry the state of the trail: `open` and `recovered` as the first of a segment, `seal`. All of them
-/// speak of the records before them.
+/// The records that carry the state of the trail: `open` and `recovered` as the first of a segment,
+/// `seal`. All of them speak of the records before them.
 #[derive(Debug, Deserialize)]
 pub(crate) struct StateRecord {
     pub(crate) tree_size: u64,
@@ -76,8 +77,8 @@ pub(crate) struct StateRecord {
     pub(crate) torn: Vec<Torn>,
 }
 
-/// The deepest nesting of a JSON object, itself counted. Serde skips what it does not know at any depth, where other
-/// readers stop at one of their own.
+/// The deepest nesting of a JSON object, itself counted. Serde skips what it does not know at any
+/// depth, where other readers stop at one of their own.
 const MAX_DEPTH: usize = 64;
 
 /// Reads a JSON object nested at most 64 deep. Serde would take an array of its values, too.

@@ -7,12 +7,13 @@ use std::path::Path;
 
 use crate::show::{RecordFilter, show};
 
-/// Servers and tools that are told apart; tool names come from clients, so there may be any number of them.
+/// Servers and tools that are told apart; tool names come from clients, so there may be any number
+/// of them.
 const MAX_ROWS: usize = 10_000;
 
-/// Bits of a double that say in which bucket it is: those of the fraction that are left out make the bucket's width.
-/// With its four highest there are sixteen buckets for each doubling of the latency, so that quantiles are right to
-/// about 3 %.
+/// Bits of a double that say in which bucket it is: those of the fraction that are left out make
+/// the bucket's width. With its four highest there are sixteen buckets for each doubling of the
+/// latency, so that quantiles are right to about 3 %.
 const BUCKET_SHIFT: u32 = f64::MANTISSA_DIGITS - 1 - 4;
 
 /// The counts for one tool of one server.
@@ -31,7 +32,8 @@ pub struct StatsRow {
 }
 
 impl StatsRow {
-    /// The latency that the share `q` of all calls did not exceed, milliseconds. `None` without calls.
+    /// The latency that the share `q` of all calls did not exceed, milliseconds. `None` without
+    /// calls.
     #[must_use]
     pub fn quantile_ms(&self, q: f64) -> Option<f64> {
         let rank = (q * self.calls as f64).ceil().max(1.0) as u64;

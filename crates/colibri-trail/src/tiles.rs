@@ -1,8 +1,9 @@
-//! The trail as a directory of tiles that any web server can serve (c2sp.org/tlog-tiles): the last checkpoint, hashes,
-//! and on request the records.
+//! The trail as a directory of tiles that any web server can serve (c2sp.org/tlog-tiles): the last
+//! checkpoint, hashes, and on request the records.
 //!
-//! A tile is written once and never changed; the checkpoint is replaced after all that it covers is on the disk. So
-//! readers never see half of anything, and what was killed goes on at the last checkpoint.
+//! A tile is written once and never changed; the checkpoint is replaced after all that it covers is
+//! on the disk. So readers never see half of anything, and what was killed goes on at the last
+//! checkpoint.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -20,7 +21,8 @@ use crate::walk::walk_records;
 /// Hashes of a full tile.
 const WIDTH: usize = 256;
 
-/// Longest record in a bundle of entries, bytes; of a longer one its hash stands there, which is 32 bytes long.
+/// Longest record in a bundle of entries, bytes; of a longer one its hash stands there, which is 32
+/// bytes long.
 const MAX_ENTRY: usize = 65_535;
 
 /// Longest checkpoint that is read, bytes.
@@ -110,12 +112,13 @@ pub struct TilesReport {
     pub records: u64,
 }
 
-/// Writes the sealed records of the trail in `trail` as tiles to `dir`, or goes on there. With `entries` the records
-/// themselves are written, which name people and tools; else hashes alone.
+/// Writes the sealed records of the trail in `trail` as tiles to `dir`, or goes on there. With
+/// `entries` the records themselves are written, which name people and tools; else hashes alone.
 ///
 /// # Errors
-/// Where the directory is of another log or history, half written, or has more records; where the trail is damaged, or
-/// lacks records that the directory lacks too; where a file cannot be read or written.
+/// Where the directory is of another log or history, half written, or has more records; where the
+/// trail is damaged, or lacks records that the directory lacks too; where a file cannot be read or
+/// written.
 pub fn write_tiles(
     trail: &Path,
     dir: &Path,
@@ -329,7 +332,8 @@ impl<'a> TileDirectory<'a> {
         Ok(())
     }
 
-    /// Puts a checkpoint there, after the partial tiles that it needs and all others are on the disk.
+    /// Puts a checkpoint there, after the partial tiles that it needs and all others are on the
+    /// disk.
     fn publish(&mut self, checkpoint: &str) -> Result<(), TilesError> {
         for level in 0..self.levels.len() {
             let edge = self.levels[level].clone();

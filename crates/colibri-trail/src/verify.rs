@@ -1,8 +1,9 @@
 //! Verifying: what is wrong with a trail, where, and how far the promise reaches.
 //!
-//! One pass over the segments, in constant memory but for the witnessed heads. Every line is checked against the line
-//! before it, every seal against the tree, every witnessed head against the record it speaks of. Since the chain has no
-//! key, only the last proves that nobody rewrote all of it.
+//! One pass over the segments, in constant memory but for the witnessed heads. Every line is
+//! checked against the line before it, every seal against the tree, every witnessed head against
+//! the record it speaks of. Since the chain has no key, only the last proves that nobody rewrote
+//! all of it.
 
 use std::io;
 use std::path::Path;
@@ -20,10 +21,12 @@ use crate::signed_note::{Checkpoint, Verifier};
 use crate::state::{StateRecord, carries_state, opens_segment};
 use crate::witness::{TrailHead, WitnessedHeads};
 
-/// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what witnesses saw.
+/// Verifies the trail in `dir`. With a key, checkpoints are checked against it; the heads are what
+/// witnesses saw.
 ///
 /// # Errors
-/// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the report.
+/// Where the directory or a segment cannot be read. What is wrong with the trail itself is in the
+/// report.
 pub fn verify(
     dir: &Path,
     extent: Extent,
@@ -70,8 +73,9 @@ struct VerifyWalk<'a> {
     tree: Option<Frontier>,
     /// The next line is taken as it is: what was before it is not there.
     adopt: bool,
-    /// The next line is the first after segments of which only a state is left. Where that segment was not ended, there
-    /// were records behind its last seal: the `recovered` record that follows knows how many.
+    /// The next line is the first after segments of which only a state is left. Where that segment
+    /// was not ended, there were records behind its last seal: the `recovered` record that follows
+    /// knows how many.
     after_dropped: bool,
     /// The line before was no good: do not say of the next one that it does not follow.
     unlinked: bool,
@@ -269,7 +273,8 @@ impl VerifyWalk<'_> {
         self.tail(&mut reader, torn.offset, torn.length, number)
     }
 
-    /// Looks at what does not count: whole lines in it must have been a batch that was refused in the middle.
+    /// Looks at what does not count: whole lines in it must have been a batch that was refused in
+    /// the middle.
     fn tail(
         &mut self,
         reader: &mut LineReader,
@@ -363,7 +368,8 @@ impl VerifyWalk<'_> {
         }
         self.adopt = false;
         self.first.get_or_insert(line.n);
-        // After a fault the next line is measured against this one, so that one fault is named once.
+        // After a fault the next line is measured against this one, so that one fault is named
+        // once.
         self.unlinked = !intact;
         self.close_gap(line.n);
         self.state(&line, first);
@@ -498,7 +504,8 @@ impl VerifyWalk<'_> {
         }
     }
 
-    /// Compares the tree with the checkpoints that witnesses signed. One whose tree is not known agrees with none.
+    /// Compares the tree with the checkpoints that witnesses signed. One whose tree is not known
+    /// agrees with none.
     fn cosigned(&mut self, line: &SegmentLine<'_>) {
         let heads = self.heads;
         let signed =

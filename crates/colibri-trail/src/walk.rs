@@ -1,5 +1,5 @@
-//! A walk over the records of a trail in their order, with the tree before each: what proofs and tiles are made from.
-//! It ends at the first thing that is wrong.
+//! A walk over the records of a trail in their order, with the tree before each: what proofs and
+//! tiles are made from. It ends at the first thing that is wrong.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -22,11 +22,12 @@ pub(crate) struct WalkedRecord<'a> {
     pub(crate) checkpoint: Option<String>,
 }
 
-/// Walks from the beginning of the segment that holds record `from` (of the first one there is, without it), until
-/// `visit` breaks off or the records end.
+/// Walks from the beginning of the segment that holds record `from` (of the first one there is,
+/// without it), until `visit` breaks off or the records end.
 ///
 /// # Errors
-/// Where there is no such segment, it cannot be read, a record does not follow the one before it, or `visit` fails.
+/// Where there is no such segment, it cannot be read, a record does not follow the one before it,
+/// or `visit` fails.
 pub(crate) fn walk_records<E: From<ProofError>>(
     dir: &Path,
     from: Option<u64>,

@@ -1,8 +1,8 @@
 //! Witnesses: where the head of the trail goes that its owner cannot take back.
 //!
-//! The chain has no key: who can write the files can compute all later hashes anew. So heads are handed out as the
-//! trail grows, to syslog in production, whose files belong to root and may be on another machine. What `verify`
-//! promises ends at the last head that a witness saw.
+//! The chain has no key: who can write the files can compute all later hashes anew. So heads are
+//! handed out as the trail grows, to syslog in production, whose files belong to root and may be on
+//! another machine. What `verify` promises ends at the last head that a witness saw.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
@@ -19,8 +19,8 @@ use crate::signed_note::{Signer, Verifier};
 const MARK: &str = "trail-head ";
 
 /// The state of the trail at one record, as handed to a witness. Its text is one line:
-/// `trail-head records=N hash=… root=… origin=… sig=…`. It is signed, so that a line that another user writes to the
-/// same log is not taken for one of ours.
+/// `trail-head records=N hash=… root=… origin=… sig=…`. It is signed, so that a line that another
+/// user writes to the same log is not taken for one of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrailHead {
     /// The number of records: the size of the tree.
@@ -50,7 +50,8 @@ impl TrailHead {
         head
     }
 
-    /// The signed text. Its first line is no origin, so that it can never be taken for a checkpoint.
+    /// The signed text. Its first line is no origin, so that it can never be taken for a
+    /// checkpoint.
     fn text(&self) -> String {
         let (hash, root) = (hex(&self.hash), hex(&self.root));
         format!(
@@ -65,7 +66,8 @@ impl TrailHead {
         self.origin == verifier.name() && verifier.verify(&self.text(), &self.signature)
     }
 
-    /// Reads the daemon's own note of the last head: `None` where there is none, or it is empty after a power failure.
+    /// Reads the daemon's own note of the last head: `None` where there is none, or it is empty
+    /// after a power failure.
     ///
     /// # Errors
     /// Where the note cannot be read.
@@ -122,20 +124,21 @@ pub trait Witness: Send + Sync {
 /// Heads found in a log, by number of records.
 #[derive(Debug, Default)]
 pub struct WitnessedHeads {
-    /// The heads. Two different ones for the same number can both be genuine only if the trail was set back.
+    /// The heads. Two different ones for the same number can both be genuine only if the trail was
+    /// set back.
     pub heads: BTreeMap<u64, Vec<TrailHead>>,
     /// Lines that looked like heads of this trail but were not signed by its key.
     pub forged: u64,
-    /// The daemon's own note of the last head. It stands where the daemon can write, so it promises nothing against the
-    /// daemon's user; it misses what others removed.
+    /// The daemon's own note of the last head. It stands where the daemon can write, so it promises
+    /// nothing against the daemon's user; it misses what others removed.
     pub noted: Option<TrailHead>,
     /// Checkpoints of this trail that witnesses cosigned.
     pub cosigned: Vec<CosignedCheckpoint>,
 }
 
 impl WitnessedHeads {
-    /// Reads a log, a syslog file for example. With a key, only heads signed by it count, and those of other
-    /// installations are passed over.
+    /// Reads a log, a syslog file for example. With a key, only heads signed by it count, and those
+    /// of other installations are passed over.
     ///
     /// # Errors
     /// Where the log cannot be read.

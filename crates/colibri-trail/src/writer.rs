@@ -1,7 +1,7 @@
 //! The segment that is being written, and all that moves with an append.
 //!
-//! Nothing of the state moves before the kernel has taken the bytes; so a failed write leaves nothing half counted, and
-//! the next append tries again by itself.
+//! Nothing of the state moves before the kernel has taken the bytes; so a failed write leaves
+//! nothing half counted, and the next append tries again by itself.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -24,8 +24,8 @@ use crate::signed_note::{Signer, Verifier};
 use crate::state::{Torn, TrailState, push_opening, push_seal};
 use crate::witness::TrailHead;
 
-/// The interval at which a segment that is written without a pause is checked for its place and length. After a pause
-/// of that length each write is followed by a look.
+/// The interval at which a segment that is written without a pause is checked for its place and
+/// length. After a pause of that length each write is followed by a look.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Capacity that the buffer keeps after an unusually large batch, bytes.
@@ -48,8 +48,8 @@ pub enum NoticeSeverity {
 /// Takes what a trail has to say to its operator: the daemon's log.
 pub type Notify = fn(NoticeSeverity, &str);
 
-/// The limits at which segments end and seals and heads are made. The defaults are the design's; tests make them
-/// smaller.
+/// The limits at which segments end and seals and heads are made. The defaults are the design's;
+/// tests make them smaller.
 #[derive(Clone, Copy, Debug)]
 pub struct SegmentLimits {
     /// A segment is ended when it has this many bytes.
@@ -119,7 +119,8 @@ pub(crate) struct TrailWriter {
     ordinal: u64,
     /// The bytes that the next segment's `recovered` record must name.
     torn: Vec<Torn>,
-    /// The fault of the segment that was seen since the last append, which the next one must report.
+    /// The fault of the segment that was seen since the last append, which the next one must
+    /// report.
     disturbed: Option<TrailError>,
     closed: bool,
     since_seal: u64,
@@ -237,7 +238,8 @@ impl TrailWriter {
         Ok(writer)
     }
 
-    /// Compares what was found with what was noted: a trail that lost its end must not go on as if it had not.
+    /// Compares what was found with what was noted: a trail that lost its end must not go on as if
+    /// it had not.
     pub(crate) fn hold_against(&self, note: &Path, verifier: &Verifier) -> Result<(), TrailError> {
         let noted = TrailHead::noted(note).map_err(failed_to("read the trail's note", note))?;
         let noted = noted.filter(|head| head.is_signed_by(verifier));
@@ -309,7 +311,8 @@ impl TrailWriter {
         }
         self.commit()?;
         if self.since_seal >= self.limits.seal_records {
-            // The batch stands, whatever comes of the seal: where it cannot be written now, the next append will say.
+            // The batch stands, whatever comes of the seal: where it cannot be written now, the
+            // next append will say.
             if let Err(error) = self.seal("count") {
                 (self.notify)(
                     NoticeSeverity::Warning,
@@ -347,7 +350,8 @@ impl TrailWriter {
         self.begin(time)
     }
 
-    /// Begins a batch. Where there is no segment one is made, and its first record put into the batch.
+    /// Begins a batch. Where there is no segment one is made, and its first record put into the
+    /// batch.
     fn begin(&mut self, time: SystemTime) -> Result<(), TrailError> {
         self.batch.bytes.clear();
         self.batch.bytes.shrink_to(KEEP_BUFFER);
@@ -393,8 +397,8 @@ impl TrailWriter {
         self.closed
     }
 
-    /// Writes a seal over all records until now. A trail without records, or whose last record is a seal, stays as it
-    /// is.
+    /// Writes a seal over all records until now. A trail without records, or whose last record is a
+    /// seal, stays as it is.
     fn seal(&mut self, reason: &str) -> Result<(), TrailError> {
         if self.since_seal == 0 && self.segment.is_some() || self.state.records() == 0 {
             return Ok(());
@@ -468,8 +472,8 @@ impl TrailWriter {
         Ok(())
     }
 
-    /// Gives up the segment: the next append begins a new one, whose `recovered` record names what of this one does not
-    /// count.
+    /// Gives up the segment: the next append begins a new one, whose `recovered` record names what
+    /// of this one does not count.
     pub(crate) fn leave_segment(&mut self) {
         let Some(segment) = self.segment.take() else {
             return;
@@ -551,8 +555,8 @@ impl TrailWriter {
 }
 
 impl OpenSegment {
-    /// Looks whether the file is linked, as long as it must be, and what its name leads to: a directory that was moved
-    /// away takes writes silently.
+    /// Looks whether the file is linked, as long as it must be, and what its name leads to: a
+    /// directory that was moved away takes writes silently.
     fn look(&self, expected: u64) -> Option<TrailError> {
         let state = match self.file.metadata() {
             Ok(state) => state,
@@ -576,8 +580,8 @@ impl OpenSegment {
     }
 }
 
-/// Writes the bytes of a batch from `written` on, which then says how many are. One write(2) takes all of it; a second
-/// one is only made after a short one, to learn the reason.
+/// Writes the bytes of a batch from `written` on, which then says how many are. One write(2) takes
+/// all of it; a second one is only made after a short one, to learn the reason.
 fn write_all(mut file: &File, bytes: &[u8], written: &mut usize) -> io::Result<()> {
     while *written < bytes.len() {
         match file.write(&bytes[*written..]) {

@@ -1,6 +1,6 @@
-//! A trail whose process is killed, again and again, at random moments of the writer. Without a harness, since it
-//! starts itself as the process that is killed: `COLIBRI_LONG=1` does ten times as much, `COLIBRI_SHORT=1` a
-//! twentieth.
+//! A trail whose process is killed, again and again, at random moments of the writer. Without a
+//! harness, since it starts itself as the process that is killed: `COLIBRI_LONG=1` does ten times
+//! as much, `COLIBRI_SHORT=1` a twentieth.
 
 use std::error::Error;
 use std::io::{BufRead as _, BufReader, Write as _};

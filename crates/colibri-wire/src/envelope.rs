@@ -20,7 +20,8 @@ pub const INVALID_PARAMS: i64 = -32602;
 /// JSON-RPC: an internal error.
 pub const INTERNAL_ERROR: i64 = -32603;
 
-/// The keys of an envelope. Two members that could be taken for the same key make a message ambiguous.
+/// The keys of an envelope. Two members that could be taken for the same key make a message
+/// ambiguous.
 const ENVELOPE_KEYS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// One message, read in place.
@@ -53,8 +54,8 @@ pub enum EnvelopeKind<'a> {
     },
     /// An answer.
     Answer {
-        /// The id of the answered request. `None` for `null` or a missing id, as in the answer to a message whose id
-        /// could not be read.
+        /// The id of the answered request. `None` for `null` or a missing id, as in the answer to a
+        /// message whose id could not be read.
         id: Option<Json<'a>>,
         /// `Ok` for the result, `Err` for the error.
         outcome: Result<Json<'a>, Json<'a>>,

@@ -1,7 +1,8 @@
 //! A JSON text that is validated once and then walked in place, one level at a time.
 //!
-//! Values are decoded only on request: numbers keep their digits, strings their escapes, objects their order and their
-//! repeated keys. `serde_json` validates the text. It does not recurse for a raw value, so depth costs nothing.
+//! Values are decoded only on request: numbers keep their digits, strings their escapes, objects
+//! their order and their repeated keys. `serde_json` validates the text. It does not recurse for a
+//! raw value, so depth costs nothing.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -86,7 +87,8 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// Validates like [`Json::parse`], and records the places of the outer members, which need not be searched later.
+    /// Validates like [`Json::parse`], and records the places of the outer members, which need not
+    /// be searched later.
     ///
     /// # Errors
     /// The place at which it is not JSON.
@@ -109,8 +111,8 @@ impl<'a> Json<'a> {
         })
     }
 
-    /// A part of a text that was parsed before, by its [`Json::span`]. Spans count from the part's first byte. `None`
-    /// if the bytes cannot be a value.
+    /// A part of a text that was parsed before, by its [`Json::span`]. Spans count from the part's
+    /// first byte. `None` if the bytes cannot be a value.
     pub fn part(frame: &'a [u8], span: Range<usize>) -> Option<Json<'a>> {
         let text = std::str::from_utf8(frame.get(span)?).ok()?;
         let closed = match text.as_bytes() {
@@ -183,7 +185,8 @@ impl<'a> Json<'a> {
             .map(|member| member.value)
     }
 
-    /// The value of a string; `None` for other values and for strings with lone surrogates, which no `str` can hold.
+    /// The value of a string; `None` for other values and for strings with lone surrogates, which
+    /// no `str` can hold.
     pub fn as_str(&self) -> Option<Cow<'a, str>> {
         if self.kind() != JsonKind::String {
             return None;
@@ -197,7 +200,8 @@ impl<'a> Json<'a> {
             .map(Cow::Owned)
     }
 
-    /// True for a string equal to `wanted`, compared unescaped. The comparison ends at the first difference.
+    /// True for a string equal to `wanted`, compared unescaped. The comparison ends at the first
+    /// difference.
     pub fn is_string(&self, wanted: &str) -> bool {
         let inner = self.text.as_bytes();
         if inner.len() < wanted.len() + 2 || inner[0] != b'"' {
@@ -207,7 +211,8 @@ impl<'a> Json<'a> {
         if inner == wanted.as_bytes() {
             return !wanted.bytes().any(|byte| byte == b'\\');
         }
-        // Without an escape the text is as written, and a first character other than `\` stands for itself.
+        // Without an escape the text is as written, and a first character other than `\` stands for
+        // itself.
         let differs = inner.first() != wanted.as_bytes().first() && inner.first() != Some(&b'\\');
         if differs || !inner.contains(&b'\\') {
             return false;
@@ -215,7 +220,8 @@ impl<'a> Json<'a> {
         UnescapedChars(self.inner()).eq_text(wanted)
     }
 
-    /// The place in the frame after `start`, for a string that begins with `start` (compared unescaped).
+    /// The place in the frame after `start`, for a string that begins with `start` (compared
+    /// unescaped).
     pub fn after(&self, start: &str) -> Option<usize> {
         if self.kind() != JsonKind::String {
             return None;
@@ -252,9 +258,9 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The first of `keys` that two members of this object could be taken for: their keys are equal to it after case
-    /// folding, NFKC and removal of NUL. A reader that folds keys sees another message than one that does not, so such
-    /// a message is refused.
+    /// The first of `keys` that two members of this object could be taken for: their keys are equal
+    /// to it after case folding, NFKC and removal of NUL. A reader that folds keys sees another
+    /// message than one that does not, so such a message is refused.
     pub fn ambiguous<'k>(&self, keys: &[&'k str]) -> Option<&'k str> {
         debug_assert!(keys.len() <= 64 && keys.iter().all(|key| key.is_ascii()));
         let mut seen = 0u64;
@@ -270,7 +276,8 @@ impl<'a> Json<'a> {
         None
     }
 
-    /// [`Json::get`] for each of the first `N` keys, and [`Json::ambiguous`] for all of them, in one walk.
+    /// [`Json::get`] for each of the first `N` keys, and [`Json::ambiguous`] for all of them, in
+    /// one walk.
     pub fn pick<const N: usize>(&self, keys: &[&'static str]) -> PickedMembers<'a, N> {
         let mut picked = PickedMembers {
             values: [None; N],
@@ -413,8 +420,8 @@ fn string_length(bytes: &[u8]) -> usize {
     bytes.len()
 }
 
-/// The first `"` or `\`. Most strings are short: a plain loop over a few bytes is faster than the start of a vector
-/// search.
+/// The first `"` or `\`. Most strings are short: a plain loop over a few bytes is faster than the
+/// start of a vector search.
 fn quote_or_backslash(bytes: &[u8]) -> Option<usize> {
     const FEW: usize = 24;
     let (near, far) = bytes.split_at(bytes.len().min(FEW));

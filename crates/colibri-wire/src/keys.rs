@@ -1,4 +1,5 @@
-//! Comparison of keys: unescaped, and folded in the way of some readers, so that no key can pass for another.
+//! Comparison of keys: unescaped, and folded in the way of some readers, so that no key can pass
+//! for another.
 
 use std::sync::LazyLock;
 
@@ -65,8 +66,8 @@ impl Iterator for UnescapedChars<'_> {
     }
 }
 
-/// The index of the one of `keys` that a key's content folds to, and true if the content is that exact text. `keys` are
-/// ASCII without escapes.
+/// The index of the one of `keys` that a key's content folds to, and true if the content is that
+/// exact text. `keys` are ASCII without escapes.
 pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     let first = bytes.first()? | 0x20;
     for (index, wanted) in keys.iter().enumerate() {
@@ -88,8 +89,8 @@ pub(crate) fn find(bytes: &[u8], keys: &[&str]) -> Option<(usize, bool)> {
     Some((index, UnescapedChars(inner).eq_text(keys[index])))
 }
 
-/// The index of the one of `keys` that a key folds to. A text folds to ASCII only if each of its characters does, one
-/// after the other. The search ends as soon as no key is possible any more.
+/// The index of the one of `keys` that a key folds to. A text folds to ASCII only if each of its
+/// characters does, one after the other. The search ends as soon as no key is possible any more.
 fn folded_index(inner: &str, keys: &[&str]) -> Option<usize> {
     let mut possible = u64::MAX >> (64 - keys.len().clamp(1, 64));
     let mut length = 0;
@@ -150,7 +151,8 @@ const FOLDED_RANGES: [(char, char); 20] = [
     ('\u{1fbf0}', '\u{1fbf9}'),
 ];
 
-/// Each character that folds to ASCII with its folded text, padded with zeros; in the order of the characters.
+/// Each character that folds to ASCII with its folded text, padded with zeros; in the order of the
+/// characters.
 pub(crate) static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
     let all = FOLDED_RANGES
         .iter()
@@ -166,8 +168,8 @@ pub(crate) static FOLDED: LazyLock<Vec<(char, [u8; 6])>> = LazyLock::new(|| {
     ascii.collect()
 });
 
-/// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the characters (as `ſ` and
-/// `K`) whose lower case alone differs.
+/// Case folding, NFKC, no NUL. Folding is upper case and then lower case, which also joins the
+/// characters (as `ſ` and `K`) whose lower case alone differs.
 pub fn fold(text: &str) -> String {
     let fold_case = |text: String| text.to_uppercase().to_lowercase();
     let once: String = fold_case(text.chars().filter(|c| *c != '\0').nfkc().collect());

@@ -1,6 +1,8 @@
-//! Reads the id of a message that cannot be read as a whole: too long, cut off, not UTF-8, not JSON.
+//! Reads the id of a message that cannot be read as a whole: too long, cut off, not UTF-8, not
+//! JSON.
 //!
-//! The sender waits for an answer with that id. The id is therefore searched byte by byte, without storing the rest.
+//! The sender waits for an answer with that id. The id is therefore searched byte by byte, without
+//! storing the rest.
 
 use super::json::{Json, JsonKind};
 

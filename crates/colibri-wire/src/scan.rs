@@ -1,8 +1,8 @@
 //! One pass over a message: checks that it is JSON, and records the places of its outer members.
 //!
-//! The results are spans, which can be copied and stored. The pass accepts a text only if it is sure. All other texts
-//! (another value than an object, more members or levels than there is room for, invalid JSON) are left to
-//! [`super::Json::parse`], which also describes the fault.
+//! The results are spans, which can be copied and stored. The pass accepts a text only if it is
+//! sure. All other texts (another value than an object, more members or levels than there is room
+//! for, invalid JSON) are left to [`super::Json::parse`], which also describes the fault.
 
 use colibri_json::string_stops;
 
@@ -24,7 +24,8 @@ pub(crate) struct ScannedMember {
 /// The room for entries.
 pub(crate) type ScannedMembers = [ScannedMember; MAX_MEMBERS];
 
-/// The places of a message's outer members. A tape is created once and used for one message after the other.
+/// The places of a message's outer members. A tape is created once and used for one message after
+/// the other.
 #[derive(Debug)]
 pub struct Tape {
     entries: ScannedMembers,
@@ -41,7 +42,8 @@ impl Default for Tape {
 }
 
 impl Tape {
-    /// The levels whose members are recorded: envelope, `params` or `result`, `_meta` or `arguments`.
+    /// The levels whose members are recorded: envelope, `params` or `result`, `_meta` or
+    /// `arguments`.
     pub(crate) const NOTED: usize = 3;
 
     /// The entries, and their number.
@@ -49,7 +51,8 @@ impl Tape {
         (&self.entries, self.count as u8)
     }
 
-    /// Reads a text. Returns the place of its object, or `None` if the pass does not accept the text.
+    /// Reads a text. Returns the place of its object, or `None` if the pass does not accept the
+    /// text.
     pub(crate) fn read(&mut self, text: &str) -> Option<(usize, usize)> {
         self.count = 0;
         u32::try_from(text.len()).ok()?;
@@ -204,7 +207,8 @@ impl Pass<'_> {
         self.long_string()
     }
 
-    /// Reads a longer string, at first eight bytes at a time: the start of a vector search takes longer.
+    /// Reads a longer string, at first eight bytes at a time: the start of a vector search takes
+    /// longer.
     #[inline(never)]
     fn long_string(&mut self) -> Option<()> {
         const FEW: usize = 96;
@@ -283,8 +287,8 @@ impl Pass<'_> {
     }
 }
 
-/// The number of bytes of a long string before its end or its first escape. `None` if there is neither,
-/// or a control character comes before.
+/// The number of bytes of a long string before its end or its first escape. `None` if there is
+/// neither, or a control character comes before.
 fn long(rest: &[u8]) -> Option<usize> {
     let found = memchr::memchr2(b'"', b'\\', rest)?;
     let has_control = rest[..found]

@@ -131,7 +131,8 @@ impl Edits {
     /// Replaces `span`. Insertions at the same place stay in the order of the calls.
     ///
     /// # Panics
-    /// In debug builds, if the range overlaps one that is already replaced: two rules would edit the same bytes.
+    /// In debug builds, if the range overlaps one that is already replaced: two rules would edit
+    /// the same bytes.
     pub fn replace(&mut self, span: Range<usize>, with: impl Into<With>) {
         let all = self.all();
         let is_last = all
@@ -197,7 +198,8 @@ impl Edits {
             .fold(length, |sum, edit| sum + edit.with.len() - edit.span.len())
     }
 
-    /// Calls `piece` with each run of the result: `Ok` for a range of the frame that stays, `Err` for a replacement.
+    /// Calls `piece` with each run of the result: `Ok` for a range of the frame that stays, `Err`
+    /// for a replacement.
     pub fn pieces<'a>(
         &'a self,
         length: usize,

@@ -201,7 +201,8 @@ fn hear(from: &mut File, got: &mut Vec<u8>) -> Result<(), Cannot> {
     }
 }
 
-/// Calls on one connection until the time is over and all are answered. How many there were, and how long it took.
+/// Calls on one connection until the time is over and all are answered. How many there were, and
+/// how long it took.
 fn lines(
     (to, from): (&mut File, &mut File),
     next: &mut impl FnMut() -> String,
@@ -326,7 +327,8 @@ impl Http {
         self.post(&call(self.tool, meta, counted(next)))
     }
 
-    /// As many connections as calls in flight, each kept alive, or opened again by the relay's wish.
+    /// As many connections as calls in flight, each kept alive, or opened again by the relay's
+    /// wish.
     fn run(
         &self,
         next: &mut u64,

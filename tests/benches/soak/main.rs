@@ -1,13 +1,14 @@
-//! Clients over both framings, servers of both eras, and everything that goes wrong: processes of servers are killed,
-//! clients go in the middle of a call, the registry changes and is read again. Every accepted request has to be
-//! answered once, nothing may grow, and nothing may be left.
+//! Clients over both framings, servers of both eras, and everything that goes wrong: processes of
+//! servers are killed, clients go in the middle of a call, the registry changes and is read again.
+//! Every accepted request has to be answered once, nothing may grow, and nothing may be left.
 //!
-//! Growth is counted in objects that are alive, before and after, each time with no client and no server: one that is
-//! kept of each request, each killed process or each reload is seen. So the daemon is the library within this program,
-//! whose allocator counts. Resident memory is told beside it: that is the system's allocator's too.
+//! Growth is counted in objects that are alive, before and after, each time with no client and no
+//! server: one that is kept of each request, each killed process or each reload is seen. So the
+//! daemon is the library within this program, whose allocator counts. Resident memory is told
+//! beside it: that is the system's allocator's too.
 //!
-//! `cargo bench -p colibri-tests --bench soak -- [SECONDS [CLIENTS [SERVERS]]]`; by default 20 seconds, 1,000 clients
-//! and 20 servers. It prints a report, and fails if a promise was broken.
+//! `cargo bench -p colibri-tests --bench soak -- [SECONDS [CLIENTS [SERVERS]]]`; by default 20
+//! seconds, 1,000 clients and 20 servers. It prints a report, and fails if a promise was broken.
 // A measurement: what fails ends it.
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +39,8 @@ const TOGETHER: u64 = 8;
 const RELOADS: Duration = Duration::from_millis(500);
 /// How long nothing more may go before all has gone that goes.
 const QUIET: Duration = Duration::from_secs(15);
-/// How many objects more may be alive: buffers of threads that came to be used, a statistic's new row.
+/// How many objects more may be alive: buffers of threads that came to be used, a statistic's new
+/// row.
 const MAY_GROW: i64 = 32;
 /// The variable with the socket at which the daemon says how much of it is alive.
 const COUNTS: &str = "COLIBRI_SOAK_COUNTS";
@@ -216,7 +218,8 @@ impl Has {
     }
 }
 
-/// What the daemon has when it has no client and no server: when fewest objects are alive, and none less for a while.
+/// What the daemon has when it has no client and no server: when fewest objects are alive, and none
+/// less for a while.
 fn settled(place: &Place, daemon: &Daemon<'_>) -> Has {
     place.registry(&json!({}));
     daemon.signal(Signal::SIGHUP);
@@ -410,7 +413,8 @@ fn connect(soak: &Soak) -> Option<UnixStream> {
     Some(stream)
 }
 
-/// One connection that speaks lines: some rounds of calls in flight together, of which some are cancelled.
+/// One connection that speaks lines: some rounds of calls in flight together, of which some are
+/// cancelled.
 fn speak_lines(soak: &Soak, random: &mut Random, modern: bool) {
     let Some(mut stream) = connect(soak) else {
         soak.counts.wrong("a connection was refused");

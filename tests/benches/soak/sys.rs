@@ -13,7 +13,8 @@ fn count(objects: i64, bytes: i64) {
     BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// How many objects of this process are alive, and their bytes. What libraries in C allocate is not counted.
+/// How many objects of this process are alive, and their bytes. What libraries in C allocate is not
+/// counted.
 pub(super) fn alive() -> (i64, i64) {
     (
         OBJECTS.load(Ordering::Relaxed),
@@ -24,8 +25,8 @@ pub(super) fn alive() -> (i64, i64) {
 /// The system's allocator, counted.
 pub(super) struct Counted;
 
-// SAFETY: every block is the system's allocator's, asked for and given back as this one is asked; counting allocates
-// nothing and does not panic.
+// SAFETY: every block is the system's allocator's, asked for and given back as this one is asked;
+// counting allocates nothing and does not panic.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller promises what the system's allocator wants.
@@ -46,13 +47,15 @@ unsafe impl GlobalAlloc for Counted {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: the caller promises that the block is of this allocator with this layout, so it is the system's.
+        // SAFETY: the caller promises that the block is of this allocator with this layout, so it
+        // is the system's.
         unsafe { System.dealloc(block, layout) };
         count(-1, -(layout.size() as i64));
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: the caller promises that the block is of this allocator with this layout, so it is the system's.
+        // SAFETY: the caller promises that the block is of this allocator with this layout, so it
+        // is the system's.
         let new = unsafe { System.realloc(block, layout, size) };
         if !new.is_null() {
             count(0, size as i64 - layout.size() as i64);

@@ -1,16 +1,18 @@
-//! What a call costs the daemon's own process, counted: instructions, allocations, system calls; and the private
-//! memory of a daemon and of a bridge at rest.
+//! What a call costs the daemon's own process, counted: instructions, allocations, system calls;
+//! and the private memory of a daemon and of a bridge at rest.
 //!
 //! ```text
 //! colibri-cost [--hold FILE] [instructions] [syscalls] [memory]
 //! ```
 //!
-//! Needs valgrind and strace, and colibri-mcpd and colibri-mcp beside it. No count depends on what else the machine does.
-//! With `--hold` the least of the runs counts, and one that is over that of FILE by more than 3 % is a failure: who means
-//! it to grow writes it there, and why into the commit. A FILE is of one profile: `release.txt`, `dist.txt` beside the
-//! manifest. The count of a call is (count of 2N calls - count of N calls) / N, the median of five, for a text of 64 bytes,
-//! with one worker thread, so that what arrives together does not depend on which thread is quicker. Besides, what a call
-//! costs on one of 64 connections with one call each, by lines and as a POST.
+//! Needs valgrind and strace, and colibri-mcpd and colibri-mcp beside it. No count depends on what
+//! else the machine does. With `--hold` the least of the runs counts, and one that is over that of
+//! FILE by more than 3 % is a failure: who means it to grow writes it there, and why into the
+//! commit. A FILE is of one profile: `release.txt`, `dist.txt` beside the manifest. The count of a
+//! call is (count of 2N calls - count of N calls) / N, the median of five, for a text of 64 bytes,
+//! with one worker thread, so that what arrives together does not depend on which thread is
+//! quicker. Besides, what a call costs on one of 64 connections with one call each, by lines and as
+//! a POST.
 
 #[path = "../../../colibri-mcpd/benches/support/crowd.rs"]
 mod crowd;
@@ -263,11 +265,12 @@ fn count(flags: &Flags) -> Vec<Count> {
     counts
 }
 
-/// Has glibc give back at once what is freed at the end of the heap. How much of it is kept otherwise, some 200 KiB,
-/// differs from start to start and from machine to machine.
+/// Has glibc give back at once what is freed at the end of the heap. How much of it is kept
+/// otherwise, some 200 KiB, differs from start to start and from machine to machine.
 const GIVE_BACK: [(&str, &str); 2] = [("MALLOC_TOP_PAD_", "0"), ("MALLOC_TRIM_THRESHOLD_", "0")];
 
-/// Private memory at rest, in KiB: of the daemon with a bridge as its one client, and of that bridge.
+/// Private memory at rest, in KiB: of the daemon with a bridge as its one client, and of that
+/// bridge.
 fn private_pages() -> (f64, f64) {
     let directory = tempfile::tempdir().expect("temporary directory");
     std::fs::write(directory.path().join("registry.json"), registry()).expect("registry");
@@ -304,8 +307,9 @@ fn private_pages() -> (f64, f64) {
     pages
 }
 
-/// Anonymous memory of a process, in KiB, once it was the same ten times in a row, a tenth of a second apart. Dirty pages
-/// of files are no measure: those of a program that was just linked are dirty until the disk has them.
+/// Anonymous memory of a process, in KiB, once it was the same ten times in a row, a tenth of a
+/// second apart. Dirty pages of files are no measure: those of a program that was just linked are
+/// dirty until the disk has them.
 fn resting_pages(pid: u32) -> f64 {
     let (mut previous, mut same) = (None, 0);
     for _ in 0..300 {
@@ -424,7 +428,8 @@ fn callgrind(setting: &Setting, times: usize) -> (f64, f64) {
     (total.expect("a total"), allocations(&text))
 }
 
-/// How often the functions that allocate were called. A function's name stands where it comes first, then its number.
+/// How often the functions that allocate were called. A function's name stands where it comes
+/// first, then its number.
 fn allocations(text: &str) -> f64 {
     let (mut numbers, mut counted, mut sum) = (Vec::new(), false, 0.0);
     for line in text.lines() {

@@ -1,23 +1,29 @@
-//! An agent without a model: it takes tasks at its door and does what their descriptions say, well or badly.
+//! An agent without a model: it takes tasks at its door and does what their descriptions say, well
+//! or badly.
 //!
 //! ```text
 //! fixture-agent --dir DIR --as NAME [--tool TOOL] [--tasks N]
 //! ```
 //!
-//! A description is JSON, `{"do": WHAT, "ms": N}`: it works for so long, calls TOOL where one is named, and then
+//! A description is JSON, `{"do": WHAT, "ms": N}`: it works for so long, calls TOOL where one is
+//! named, and then
 //!
 //! - `finish`: finishes the task;
 //! - `twice`: finishes it on two connections at once, each with a result of its own;
-//! - `old`: first tries to finish it under claims that are not in force, and a task that is not its own;
+//! - `old`: first tries to finish it under claims that are not in force, and a task that is not its
+//!   own;
 //! - `again`: finishes it, and tries to finish it again, to fail it and to give it back;
-//! - `greedy`: finishes it, and asks on two connections at once for a task each, which it notes (`"step": "next"`);
+//! - `greedy`: finishes it, and asks on two connections at once for a task each, which it notes
+//!   (`"step": "next"`);
 //! - `fail`, `release`: fails it, gives it back;
-//! - `crash`, `leave`, `hang`: dies, ends well without a word, or does nothing any more until it is ended.
+//! - `crash`, `leave`, `hang`: dies, ends well without a word, or does nothing any more until it is
+//!   ended.
 //!
-//! Any other description is one to be finished. A result is `{"task", "claim", "nonce"}`, the nonce never used before.
-//! Each order is a line of `DIR/NAME.orders` before it is given (`"step": "try"`) and after its answer (`told`: it is
-//! done; `refused`), so that what the daemon has recorded can be held against what it said it had. On standard output
-//! it writes events as `pi` does. After N tasks it ends, and otherwise only when its door does.
+//! Any other description is one to be finished. A result is `{"task", "claim", "nonce"}`, the nonce
+//! never used before. Each order is a line of `DIR/NAME.orders` before it is given (`"step":
+//! "try"`) and after its answer (`told`: it is done; `refused`), so that what the daemon has
+//! recorded can be held against what it said it had. On standard output it writes events as `pi`
+//! does. After N tasks it ends, and otherwise only when its door does.
 
 use std::fs::File;
 use std::io::Write as _;

@@ -1,33 +1,37 @@
-//! A server that behaves as badly as a test wants. Its tools are its behaviours, by name; the arguments of a process
-//! say how it starts:
+//! A server that behaves as badly as a test wants. Its tools are its behaviours, by name; the
+//! arguments of a process say how it starts:
 //!
 //! ```text
 //! fixture-server --dir DIR --as NAME [--speak VERSION] [--tool NAME]… [--only] [--at-start exit|silence]
 //!                [--at-probe exit] [--at-eof stay] [--turn-after N] [--trail DIR] [--offer-all]
 //! ```
 //!
-//! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each answer, as bytes;
-//! so are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with `-` for `/` and `@ID@` for the id,
-//! its answers to methods that it does not have. `DIR/NAME.extensions` are the extensions that it declares. With
-//! `--turn-after N` the file is `DIR/NAME.turned` from the Nth call on, and the server says with that call that its
-//! list has changed.
+//! `DIR/NAME.definitions`, a JSON array, is its list of tools where it is there, read anew for each
+//! answer, as bytes; so are `DIR/NAME.instructions` its instructions, and `DIR/frames/METHOD`, with
+//! `-` for `/` and `@ID@` for the id, its answers to methods that it does not have.
+//! `DIR/NAME.extensions` are the extensions that it declares. With `--turn-after N` the file is
+//! `DIR/NAME.turned` from the Nth call on, and the server says with that call that its list has
+//! changed.
 //!
-//! Where `DIR/NAME.prompts`, `DIR/NAME.resources` or `DIR/NAME.templates` are there at its handshake, JSON arrays, it
-//! declares these and lists them, read anew for each answer; a resource that it lists can be read and subscribed to,
-//! unless its URI ends with `!`. With `--logs` it declares logging.
+//! Where `DIR/NAME.prompts`, `DIR/NAME.resources` or `DIR/NAME.templates` are there at its
+//! handshake, JSON arrays, it declares these and lists them, read anew for each answer; a resource
+//! that it lists can be read and subscribed to, unless its URI ends with `!`. With `--logs` it
+//! declares logging.
 //!
-//! Where `DIR/NAME.skills` is there, a JSON array of entries, it declares the skills extension, and lists them; so it answers
-//! `skills/get` with those, and with the entries of `DIR/NAME.unlisted`. `DIR/NAME.files` is an object: the URI of each file
-//! that can be read, and its text. `DIR/NAME.experimental` are the experimental capabilities that it declares.
+//! Where `DIR/NAME.skills` is there, a JSON array of entries, it declares the skills extension, and
+//! lists them; so it answers `skills/get` with those, and with the entries of `DIR/NAME.unlisted`.
+//! `DIR/NAME.files` is an object: the URI of each file that can be read, and its text.
+//! `DIR/NAME.experimental` are the experimental capabilities that it declares.
 //!
-//! With `--offer-all` it has a prompt `frame`, a template `frame:{case}` and completions too, which answer with what is
-//! in a file, as the tool of that name does. A request with `fixture/tells` in its `_meta` is told progress before its
-//! answer.
+//! With `--offer-all` it has a prompt `frame`, a template `frame:{case}` and completions too, which
+//! answer with what is in a file, as the tool of that name does. A request with `fixture/tells` in
+//! its `_meta` is told progress before its answer.
 //!
-//! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`, `line`, `eof`,
-//! `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands before each `line`: the newest
-//! segment in that directory and its length, as they were when the line had been received. It shares no code with the
-//! daemon, and changes no byte of what it is told to answer.
+//! Everything that happens to it goes to `DIR/NAME.record`, a line each: process id, kind (`start`,
+//! `line`, `eof`, `effect`, …), the bytes as received. With `--trail` a line of kind `trail` stands
+//! before each `line`: the newest segment in that directory and its length, as they were when the
+//! line had been received. It shares no code with the daemon, and changes no byte of what it is
+//! told to answer.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -103,7 +107,8 @@ struct State {
     /// The requests of our own in flight by their ids.
     asked: BTreeMap<u64, Asked>,
     next: u64,
-    /// The call of `ask_raw` that waits for an answer, and the frame that it is answered with then, if there is one.
+    /// The call of `ask_raw` that waits for an answer, and the frame that it is answered with then,
+    /// if there is one.
     asking: Option<(String, String)>,
     /// Calls that wait for answers to what this server asked.
     saying: Vec<Saying>,
@@ -206,7 +211,8 @@ fn forever() -> ! {
     }
 }
 
-/// Starts another process of this program, the second of them in a session of its own and without a parent.
+/// Starts another process of this program, the second of them in a session of its own and without a
+/// parent.
 fn fork_away(fixture: &Fixture, which: &str) {
     // The one that is a session's leader already stays in it.
     let _ = nix::unistd::setsid();
@@ -573,8 +579,8 @@ impl Fixture {
         self.result(id, &format!("{{\"tools\":{tools}{rest}}}"));
     }
 
-    /// `ask`: wants to know something of the client's side, `times` over, and answers with what it was told last. A
-    /// modern client is told what it has to say again.
+    /// `ask`: wants to know something of the client's side, `times` over, and answers with what it
+    /// was told last. A modern client is told what it has to say again.
     fn ask(&self, id: &str, params: &Members<'_>, arguments: &Members<'_>) {
         let get = |key: &str, or: &str| {
             arguments
@@ -701,7 +707,8 @@ impl Fixture {
                 self.text(id, &json!(environment).to_string());
             }
             "frame" => self.frame(id, &text("case")),
-            // A message of its own before the answer, or after it; what it asks with it, is answered first.
+            // A message of its own before the answer, or after it; what it asks with it, is
+            // answered first.
             "tell_raw" | "ask_raw" => {
                 let meta = members(params.get("_meta").copied());
                 let token = meta.get("progressToken").map_or("0", |token| token.get());
@@ -730,7 +737,8 @@ impl Fixture {
                 self.record("effect", b"");
                 self.text(id, "counted");
             }
-            // A call in five steps, of which it takes as many as it is told and then waits to be killed.
+            // A call in five steps, of which it takes as many as it is told and then waits to be
+            // killed.
             "step" => {
                 let last = text("last");
                 if last != "before" {
@@ -908,7 +916,8 @@ impl Fixture {
                     arguments.get("params").map_or("{}", |params| params.get()),
                 );
             }
-            // Ends the `subscriptions/listen` that it was asked for, as a server does that ends it by itself.
+            // Ends the `subscriptions/listen` that it was asked for, as a server does that ends it
+            // by itself.
             "hang_up" => {
                 if let Some(listener) = self.state().listener.take() {
                     let meta = format!("{{\"io.modelcontextprotocol/subscriptionId\":{listener}}}");

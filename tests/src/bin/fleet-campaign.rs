@@ -1,5 +1,6 @@
-//! Runs the campaign of many hosts: `fleet-campaign [ROUNDS [SECONDS [SEED]]]`; by default 1,000 rounds, however long
-//! they take, of seed 1. It prints a report, and fails if a task was lost, done twice or forged, or has not ended.
+//! Runs the campaign of many hosts: `fleet-campaign [ROUNDS [SECONDS [SEED]]]`; by default 1,000
+//! rounds, however long they take, of seed 1. It prints a report, and fails if a task was lost,
+//! done twice or forged, or has not ended.
 //!
 //! The other programs are those of the directory that `COLIBRI_TEST_PROGRAMS` names.
 

@@ -1,5 +1,6 @@
-//! Reads a board with its journal, and the trails of its hosts, and names each task that was lost, done twice or forged,
-//! or has not ended: `fleet-check SOCKET_DIRECTORY DATABASE TRAIL_DIRECTORY…`. Exit status 1 if there are any.
+//! Reads a board with its journal, and the trails of its hosts, and names each task that was lost,
+//! done twice or forged, or has not ended: `fleet-check SOCKET_DIRECTORY DATABASE
+//! TRAIL_DIRECTORY…`. Exit status 1 if there are any.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -4,10 +4,12 @@
 //! library-server --dir DIR --as NAME [--speak VERSION]
 //! ```
 //!
-//! `DIR/NAME.json` is an object, read anew for each request: `capabilities`; a member for each method, whose value is
-//! the result; for a method that names something, `METHOD NAME` (`resources/read file:///a`); `error METHOD NAME` for
-//! an error; `silent METHOD NAME` for no answer at all. What it has no answer to is -32601. Each line that it reads goes to `DIR/NAME.record` as it came. It
-//! shares no code with the daemon, and changes no byte of a result.
+//! `DIR/NAME.json` is an object, read anew for each request: `capabilities`; a member for each
+//! method, whose value is the result; for a method that names something, `METHOD NAME`
+//! (`resources/read file:///a`); `error METHOD NAME` for an error; `silent METHOD NAME` for no
+//! answer at all. What it has no answer to is -32601. Each line that it reads goes to
+//! `DIR/NAME.record` as it came. It shares no code with the daemon, and changes no byte of a
+//! result.
 
 use std::collections::BTreeMap;
 use std::fs::File;

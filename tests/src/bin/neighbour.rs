@@ -4,18 +4,21 @@
 //! neighbour SOCKET ATTACK COUNT
 //! ```
 //!
-//! - `bodies`: COUNT connections with 1.02 MiB of an HTTP body that does not end, and one byte more every so often;
+//! - `bodies`: COUNT connections with 1.02 MiB of an HTTP body that does not end, and one byte more
+//!   every so often;
 //! - `lines`: COUNT connections with 15 MB of a line that does not end, likewise;
 //! - `connections`: COUNT connections that say nothing;
 //! - `lists`: asks for `tools/list` on COUNT connections and reads no answer;
-//! - `unread`: calls `fix__huge` for 1 MiB on COUNT connections, 18 times each, and reads no answer;
+//! - `unread`: calls `fix__huge` for 1 MiB on COUNT connections, 18 times each, and reads no
+//!   answer;
 //! - `noise`: calls `noise__echo` COUNT times, each when the one before was answered;
 //! - `pings`: COUNT pings a second;
-//! - `models`: COUNT requests with a body of 1.5 MiB that does not end, likewise, to the model relay at SOCKET.
+//! - `models`: COUNT requests with a body of 1.5 MiB that does not end, likewise, to the model
+//!   relay at SOCKET.
 //!
-//! A connection that is closed is made anew. It prints `ready` when every connection has been used once, and at its end how
-//! many pings it sent in a second. Whether anybody
-//! answers does not matter, so a program that only reads can stand in the daemon's place.
+//! A connection that is closed is made anew. It prints `ready` when every connection has been used
+//! once, and at its end how many pings it sent in a second. Whether anybody answers does not
+//! matter, so a program that only reads can stand in the daemon's place.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! Sends its standard input to a Unix socket, and prints what comes back as it comes, until the other side ends:
+//! Sends its standard input to a Unix socket, and prints what comes back as it comes, until the
+//! other side ends:
 //!
 //! ```text
 //! raw-client SOCKET

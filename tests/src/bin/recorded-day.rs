@@ -1,7 +1,8 @@
-//! Makes the trail of a day that never was, with the daemon's own writer: `recorded-day STATE_DIR CALLS [hostile]`.
+//! Makes the trail of a day that never was, with the daemon's own writer: `recorded-day STATE_DIR
+//! CALLS [hostile]`.
 //!
-//! The day ends now. Heads go to `STATE_DIR/heads.log`, as syslogd would have them. With `hostile`, every text that a
-//! caller, an agent or a server chooses is one that an attacker would.
+//! The day ends now. Heads go to `STATE_DIR/heads.log`, as syslogd would have them. With `hostile`,
+//! every text that a caller, an agent or a server chooses is one that an attacker would.
 
 use std::fs::File;
 use std::io::{self, Write as _};

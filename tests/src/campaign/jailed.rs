@@ -1,5 +1,5 @@
-//! A campaign with agents in the development sandbox of Linux: the daemon as the user `colibri`, the helper
-//! set-user-ID root, registry and policy at the paths that it trusts. Needs root.
+//! A campaign with agents in the development sandbox of Linux: the daemon as the user `colibri`,
+//! the helper set-user-ID root, registry and policy at the paths that it trusts. Needs root.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

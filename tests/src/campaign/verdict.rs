@@ -161,9 +161,9 @@ fn steps(ground: &dyn Ground, id: u64) -> Vec<Value> {
         .collect()
 }
 
-/// Follows each task through the trail. A step is recorded before it is made: where the daemon is killed in between, the
-/// next record of that task goes on from where it stood before. There is one such record at most for each such kill.
-/// Returns how many there are.
+/// Follows each task through the trail. A step is recorded before it is made: where the daemon is
+/// killed in between, the next record of that task goes on from where it stood before. There is one
+/// such record at most for each such kill. Returns how many there are.
 fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64) -> u64 {
     let mut by_task: BTreeMap<u64, Vec<Value>> = BTreeMap::new();
     let (mut started, mut ended, mut ended_again) = (BTreeSet::new(), BTreeSet::new(), 0);
@@ -188,8 +188,8 @@ fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64
                     started.contains(&session),
                     "an instance ended that never ran: {details}"
                 );
-                // An end is recorded before it is noted: where the daemon is killed in between, the next one records it
-                // once more.
+                // An end is recorded before it is noted: where the daemon is killed in between, the
+                // next one records it once more.
                 if !ended.insert(session) {
                     assert_eq!(
                         details["exit"], "not seen",
@@ -210,7 +210,8 @@ fn of_trail(ground: &dyn Ground, tasks: &BTreeMap<u64, Value>, daemon_kills: u64
         let steps = by_task.remove(id).unwrap_or_default();
         let mut made: Vec<&Value> = Vec::new();
         for step in &steps {
-            // Steps that were recorded and not made are undone by one that goes on from before them.
+            // Steps that were recorded and not made are undone by one that goes on from before
+            // them.
             if made.last().is_some_and(|last| last["to"] != step["from"]) {
                 made.pop();
                 unmade += 1;

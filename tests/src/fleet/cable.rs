@@ -1,5 +1,6 @@
-//! A cable between a daemon and the database that breaks when it is told to: in the middle of a request or of an answer,
-//! behind a COMMIT, for a while in both directions, or for notifications alone.
+//! A cable between a daemon and the database that breaks when it is told to: in the middle of a
+//! request or of an answer, behind a COMMIT, for a while in both directions, or for notifications
+//! alone.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -15,7 +16,8 @@ use tempfile::TempDir;
 
 /// The name of PostgreSQL's socket in its directory.
 const SOCKET: &str = ".s.PGSQL.5432";
-/// The type of a notification among the server's messages (PostgreSQL's documentation, "Message Formats").
+/// The type of a notification among the server's messages (PostgreSQL's documentation, "Message
+/// Formats").
 const NOTIFICATION: u8 = b'A';
 /// The most bytes of a message that are believed.
 const MAX_MESSAGE: usize = 64 << 20;

@@ -1,8 +1,8 @@
 //! Reads a board and its hosts' trails, and names each task that was lost, done twice, or forged.
 //!
-//! It knows nothing else: neither what was ordered nor what was broken meanwhile. The board has, besides its tables, a
-//! journal that the database itself keeps: each committed change of a task, in its order. It is no part of Colibri, and
-//! no role of a daemon's can write it.
+//! It knows nothing else: neither what was ordered nor what was broken meanwhile. The board has,
+//! besides its tables, a journal that the database itself keeps: each committed change of a task,
+//! in its order. It is no part of Colibri, and no role of a daemon's can write it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -93,7 +93,8 @@ pub struct BoardReport {
     pub steps: u64,
     /// Steps that the callers were told of with success.
     pub answered: u64,
-    /// Records of steps that were not made: the host, or its connection, ended between record and commit.
+    /// Records of steps that were not made: the host, or its connection, ended between record and
+    /// commit.
     pub unmade: u64,
 }
 
@@ -254,7 +255,8 @@ impl Check {
                 let fits = |(at, who, step): &(u64, String, Step)| {
                     *at > call.at && *who == call.caller && is_step_of(&call.tool, step)
                 };
-                // Calls of one caller may overlap, and a step of one that failed was not made: what was made comes first.
+                // Calls of one caller may overlap, and a step of one that failed was not made: what
+                // was made comes first.
                 let is_made = |step: &Step| self.made.get(step) > self.answered.get(step);
                 let fitting = steps.iter().enumerate().filter(|(_, step)| fits(step));
                 let found =

@@ -15,8 +15,8 @@ pub fn faketime() -> Option<PathBuf> {
         .find(|place| place.exists())
 }
 
-/// The environment of a program whose clock is off by what `file` says, such as `+25h`, and follows it. Timers and the
-/// times of files are the true ones.
+/// The environment of a program whose clock is off by what `file` says, such as `+25h`, and follows
+/// it. Timers and the times of files are the true ones.
 pub fn wrong_clock(library: &Path, file: &Path) -> [(&'static str, String); 5] {
     [
         ("LD_PRELOAD", library.display().to_string()),

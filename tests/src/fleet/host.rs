@@ -1,4 +1,5 @@
-//! One of the campaign's hosts: a daemon with its own state, name, key and clock, and a cable of its own to the database.
+//! One of the campaign's hosts: a daemon with its own state, name, key and clock, and a cable of
+//! its own to the database.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};

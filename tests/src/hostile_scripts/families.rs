@@ -1,5 +1,5 @@
-//! The hostile scripts by what they try. In a template `«3..9»` is a number and `«a|b»` one of these texts; each script draws
-//! its own.
+//! The hostile scripts by what they try. In a template `«3..9»` is a number and `«a|b»` one of
+//! these texts; each script draws its own.
 
 /// A family: its name, the ends that its scripts may have, and their templates.
 pub(super) type Family = (
@@ -8,7 +8,8 @@ pub(super) type Family = (
     &'static [&'static str],
 );
 
-/// All families. A script ends as `done`, as `failed`, or by the limit that is named; by that of time and of computing always.
+/// All families. A script ends as `done`, as `failed`, or by the limit that is named; by that of
+/// time and of computing always.
 pub(super) const FAMILIES: [Family; 16] = [
     ("loops", &[], &LOOPS),
     ("memory", &["memory"], &MEMORY),

@@ -40,10 +40,12 @@ impl HostileScript {
         let (family, ends, templates) = *random.one_of(&families::FAMILIES);
         let template: &str = random.one_of::<&str>(templates);
         let mut text = random.fill(template);
-        // On a busy machine each may reach the limit of time. A few have more of it, and may reach that of computing.
+        // On a busy machine each may reach the limit of time. A few have more of it, and may reach
+        // that of computing.
         let mut ends = [ends, &["time", "cpu"]].concat();
         let timeout_s = if random.below(400) == 0 { 12 } else { 1 };
-        // A module's own statements stand at its top, and so does a character that is passed over there alone.
+        // A module's own statements stand at its top, and so does a character that is passed over
+        // there alone.
         if !matches!(family, "modules" | "unicode") && random.below(2) == 0 {
             let (before, after, more) = *random.one_of(&families::AROUND);
             text = format!("{before}{text}{after}");
@@ -100,8 +102,9 @@ pub struct HostileEnds {
     pub wrong: Vec<String>,
 }
 
-/// A place whose scripts' processes are told from those of others by the directory of their program, and that directory. It
-/// has the servers `one` and `two` for scripts, and `calm` for others.
+/// A place whose scripts' processes are told from those of others by the directory of their
+/// program, and that directory. It has the servers `one` and `two` for scripts, and `calm` for
+/// others.
 ///
 /// # Panics
 /// If it cannot be made.
@@ -155,7 +158,8 @@ pub fn run_hostile_scripts(
     });
 }
 
-/// Runs one. The place of the one before is free a moment after its answer, when its process has ended.
+/// Runs one. The place of the one before is free a moment after its answer, when its process has
+/// ended.
 fn run_script(client: &mut Client, script: &HostileScript) -> Value {
     let arguments = json!({ "script": script.text, "timeout_s": script.timeout_s });
     wait_for("a place for a script", || {

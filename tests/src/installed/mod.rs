@@ -1,6 +1,7 @@
-//! A real installation for the tests: user and groups, the binary set-user-ID root, policy and registry at the paths
-//! that the helper trusts, a syslog socket. The paths are the machine's own, so one test at a time has them, across all
-//! test programs; what was there before comes back afterwards.
+//! A real installation for the tests: user and groups, the binary set-user-ID root, policy and
+//! registry at the paths that the helper trusts, a syslog socket. The paths are the machine's own,
+//! so one test at a time has them, across all test programs; what was there before comes back
+//! afterwards.
 
 #![allow(
     missing_docs,
@@ -173,7 +174,8 @@ impl Installed {
         self.write("jail-policy.json", text.as_bytes(), 0o644);
     }
 
-    /// A client policy by which everybody may do everything, and start as many jailed servers as they will.
+    /// A client policy by which everybody may do everything, and start as many jailed servers as
+    /// they will.
     pub fn write_open_clients(&self) {
         let text = r#"{"limits":{"starts_per_user":0},
             "others":{"gates":["write","external-call"],"servers":{"*":["*"]},"operator":true}}"#;
@@ -294,8 +296,9 @@ impl Installed {
         (call, session, door)
     }
 
-    /// The audit lines that came since the last look. A marker goes through the same socket, so that all are here. What
-    /// others have to say to the machine's syslogd, daemons for one, is left out.
+    /// The audit lines that came since the last look. A marker goes through the same socket, so
+    /// that all are here. What others have to say to the machine's syslogd, daemons for one, is
+    /// left out.
     pub fn audit(&mut self) -> Vec<String> {
         self.markers += 1;
         let marker = format!("marker {}", self.markers);
@@ -315,8 +318,8 @@ impl Installed {
         }
     }
 
-    /// Asserts that a call was refused: this exit code, one line on stderr with this word, nothing on stdout, one audit
-    /// line, nothing left.
+    /// Asserts that a call was refused: this exit code, one line on stderr with this word, nothing
+    /// on stdout, one audit line, nothing left.
     pub fn assert_refused(&mut self, what: &str, mut call: Call, exit: i32, word: &str) -> Outcome {
         self.audit();
         let outcome = call.finish();
@@ -530,7 +533,8 @@ pub fn default_registry(args: &str) -> String {
     )
 }
 
-/// A registry with the agent `one` alone: the inmate with these arguments, and these more keys in its entry.
+/// A registry with the agent `one` alone: the inmate with these arguments, and these more keys in
+/// its entry.
 pub fn agent_of(args: &str, keys: &str) -> String {
     format!(
         r#"{{"agents":{{"one":{{"command":"/bin/inmate","args":{args},"jail":{{"path":"{ROOTS}/one"}}{keys}}}}}}}"#

@@ -120,7 +120,8 @@ pub fn rmdir(path: &'static std::ffi::CStr) {
     unsafe { libc::rmdir(path.as_ptr()) };
 }
 
-/// Executes `path` with exactly these arguments, none at all included; returns if the system refuses.
+/// Executes `path` with exactly these arguments, none at all included; returns if the system
+/// refuses.
 pub fn execute_bare(path: &'static std::ffi::CStr, first: Option<&'static std::ffi::CStr>) {
     let args = [
         first.map_or(std::ptr::null(), |arg| arg.as_ptr()),
@@ -151,8 +152,8 @@ pub fn become_unimportant() {
     }
 }
 
-/// Gives a file an access control list that says more than its mode: `uid` may read and, were the mask not there,
-/// write. False where the file system has none.
+/// Gives a file an access control list that says more than its mode: `uid` may read and, were the
+/// mask not there, write. False where the file system has none.
 pub fn add_acl(path: &std::ffi::CStr, uid: u32) -> bool {
     // linux/posix_acl_xattr.h: version 2, then tag, permissions and id of each entry.
     let mut list = 2u32.to_le_bytes().to_vec();

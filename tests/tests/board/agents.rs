@@ -1,5 +1,5 @@
-//! Agents over the built programs, on the host: started, seen, followed, stopped, killed, and what is left of them:
-//! nothing but what they wrote.
+//! Agents over the built programs, on the host: started, seen, followed, stopped, killed, and what
+//! is left of them: nothing but what they wrote.
 
 use std::fs;
 use std::path::Path;
@@ -612,7 +612,8 @@ fn status_metrics_and_check_tell_of_agents() {
     daemon.stop();
 }
 
-/// In the development sandbox, by the installed set-user-ID helper and a daemon that is the user `colibri`.
+/// In the development sandbox, by the installed set-user-ID helper and a daemon that is the user
+/// `colibri`.
 #[cfg(target_os = "linux")]
 mod jailed {
     use colibri_tests::campaign::{Ground, Jailed, KEPT};

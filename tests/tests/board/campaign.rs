@@ -1,4 +1,5 @@
-//! Two agents, some tasks, and whatever runs is killed at random: the short form of `cargo bench --bench agents`.
+//! Two agents, some tasks, and whatever runs is killed at random: the short form of `cargo bench
+//! --bench agents`.
 
 use std::path::Path;
 use std::time::Duration;

@@ -161,7 +161,8 @@ fn many_claim_at_once_and_each_task_is_one_instances_and_each_instance_has_one()
             .flat_map(|thread| thread.join().unwrap())
             .collect()
     });
-    // Four a claim and four a finish; the rest are the last claims in vain, the leases and the wakes.
+    // Four a claim and four a finish; the rest are the last claims in vain, the leases and the
+    // wakes.
     let sent = statements(&postgres) - before;
     println!(
         "{sent} statements for {} claims and as many finishes",

@@ -1,6 +1,6 @@
-//! Agents at their doors: what a hostile one tries there, against the built daemon that started it. The one that tries
-//! is the test, which connects where the agent would. What rights it has is shown beside the daemon, in
-//! `colibri-mcpd/tests/door`.
+//! Agents at their doors: what a hostile one tries there, against the built daemon that started it.
+//! The one that tries is the test, which connects where the agent would. What rights it has is
+//! shown beside the daemon, in `colibri-mcpd/tests/door`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,8 @@ use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 
-/// A place with a server `fix`, and an agent `coder` with these `tools` that does nothing and stays.
+/// A place with a server `fix`, and an agent `coder` with these `tools` that does nothing and
+/// stays.
 fn place(tools: Value, more: Value) -> Place {
     let place = Place::new();
     let stays = "while :; do sleep 1; done";

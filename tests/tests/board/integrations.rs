@@ -1,4 +1,5 @@
-//! Integrations: servers of our own that reach something outside, as the daemon runs them, with the contract that ships.
+//! Integrations: servers of our own that reach something outside, as the daemon runs them, with the
+//! contract that ships.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -18,8 +19,8 @@ const KEY: &str = "sk-0123456789-the-key";
 const APIS: [&str; 4] = ["anthropic", "openai-responses", "openai-chat", "gemini"];
 const WORDS: &str = "It was a dark and stormy night; the usage of tokens was great.";
 
-/// A place whose server `model-api` is the adapter at this address, with the contract that ships, but for models, and for
-/// waits of a moment.
+/// A place whose server `model-api` is the adapter at this address, with the contract that ships,
+/// but for models, and for waits of a moment.
 fn place_at(url: &str, api: &str, more: &[&str]) -> Place {
     let place = Place::new();
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../etc/contracts/model-api.json");
@@ -250,7 +251,8 @@ fn what_fails_is_tried_again_as_the_contract_says_and_once_by_the_adapter() {
             "{retries:?}"
         );
         assert!(records.iter().all(|record| record["event"] != "model_call"));
-        // The record has the adapter's code and class, whether the contract has it tried again or not.
+        // The record has the adapter's code and class, whether the contract has it tried again or
+        // not.
         let is_transient = matches!(code, "MODEL_FAILED" | "MODEL_BUSY");
         let class = if is_transient {
             "transient"
@@ -594,7 +596,8 @@ fn what_is_given_up_is_left_to_a_person_and_what_is_refused_is_not() {
     ] {
         assert!(told.contains(said), "{said}: {told}");
     }
-    // The same once more is that task; of another one there is another; and of what the provider refused there is none.
+    // The same once more is that task; of another one there is another; and of what the provider
+    // refused there is none.
     assert_eq!(
         deferred(&complete(&mut client, &arguments("y"))),
         Some(task)

@@ -1,6 +1,6 @@
-//! The model relay: an agent asks its model through a socket of its own, and through nothing else. What passes comes
-//! through byte for byte, what would be a way out is refused, tokens are those that the model counts itself, and its key
-//! is nowhere to be seen from inside.
+//! The model relay: an agent asks its model through a socket of its own, and through nothing else.
+//! What passes comes through byte for byte, what would be a way out is refused, tokens are those
+//! that the model counts itself, and its key is nowhere to be seen from inside.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

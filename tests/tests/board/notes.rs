@@ -1,5 +1,5 @@
-//! The mirror of notes: real trees, hostile ones on both sides, and that nothing ever goes from the vault to the
-//! repository.
+//! The mirror of notes: real trees, hostile ones on both sides, and that nothing ever goes from the
+//! vault to the repository.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -22,7 +22,8 @@ use nix::unistd::{Pid, mkfifo};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The names that are neither read nor written, some as a file system that folds them would take them.
+/// The names that are neither read nor written, some as a file system that folds them would take
+/// them.
 const OUT_OF_BOUNDS: [&str; 9] = [
     ".git",
     "_vault",
@@ -133,7 +134,8 @@ fn contents(top: &Path) -> BTreeMap<std::ffi::OsString, Vec<u8>> {
     found
 }
 
-/// A digest of all that a tree is: names, contents, modes, owners, links, and the times of changes down to the inode's.
+/// A digest of all that a tree is: names, contents, modes, owners, links, and the times of changes
+/// down to the inode's.
 fn digest(top: &Path) -> String {
     let mut lines = BTreeMap::new();
     let mut note = |name: &Path, path: &Path| {
@@ -260,7 +262,8 @@ fn counts(said: &Value) -> [u64; 4] {
     ["files", "written", "unchanged", "removed"].map(|key| said[key].as_u64().unwrap())
 }
 
-/// A place whose server `notes` is the adapter of these trees, with the contract that ships, whose waits are these.
+/// A place whose server `notes` is the adapter of these trees, with the contract that ships, whose
+/// waits are these.
 fn place_of(trees: &Trees, waits: &Value) -> Place {
     place_at(trees, &trees.args()[3], waits)
 }
@@ -1442,7 +1445,8 @@ fn what_ships_is_a_plan_with_one_way() {
     assert!(plan.to_json().contains("disable"), "no network");
 }
 
-/// The entry that ships, with its policy, in the development sandbox: as its own user, with the repository read-only.
+/// The entry that ships, with its policy, in the development sandbox: as its own user, with the
+/// repository read-only.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 #[cfg(target_os = "linux")]

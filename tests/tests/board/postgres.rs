@@ -387,8 +387,8 @@ fn a_restore_ends_every_claim() {
     there.stop();
 }
 
-/// A host whose agent has claimed task 1, and another; `join` starts their daemons, and `end` does something to the first,
-/// after which the second gets the task.
+/// A host whose agent has claimed task 1, and another; `join` starts their daemons, and `end` does
+/// something to the first, after which the second gets the task.
 pub(super) fn taken_over(
     join: impl for<'a> Fn(&'a Place, &Postgres, &str) -> Daemon<'a>,
     end: impl FnOnce(Daemon<'_>, &Place, &str),

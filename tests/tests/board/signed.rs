@@ -1,5 +1,5 @@
-//! Rows of a board of many hosts are signed: what its database makes up, or another host that does not count, is shown as
-//! foreign, and nobody is given it.
+//! Rows of a board of many hosts are signed: what its database makes up, or another host that does
+//! not count, is shown as foreign, and nobody is given it.
 
 use colibri_tests::{Client, Daemon, LEGACY, Place, Postgres, wait_for};
 use nix::unistd::Uid;

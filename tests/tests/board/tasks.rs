@@ -1,5 +1,5 @@
-//! Tasks over the built programs: from creation to result, claims that lapse, and what a daemon that is killed between
-//! claim and finish leaves.
+//! Tasks over the built programs: from creation to result, claims that lapse, and what a daemon
+//! that is killed between claim and finish leaves.
 
 use std::collections::BTreeMap;
 use std::process::Output;
@@ -293,7 +293,8 @@ fn try_call(client: &mut Client, tool: &str, arguments: Value) -> Option<Value> 
     }
 }
 
-/// Claims, starts and finishes until there is nothing left or the daemon is gone; what it was told is recorded.
+/// Claims, starts and finishes until there is nothing left or the daemon is gone; what it was told
+/// is recorded.
 fn work(daemon: &Daemon<'_>, name: &str, said: &AtomicU64) -> BTreeMap<u64, String> {
     let (mut client, mut recorded) = (daemon.quiet(LEGACY), BTreeMap::new());
     loop {

@@ -1,4 +1,5 @@
-//! Clients that are woken: by a task that is ready, a decision about a call, a notice; each by its own user's alone.
+//! Clients that are woken: by a task that is ready, a decision about a call, a notice; each by its
+//! own user's alone.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -85,7 +86,8 @@ fn a_ready_task_wakes_clients_of_either_era() {
         errors.others
     );
     assert_still(&mut creator, "it has not said that it is there");
-    // What was claimed and came back is ready again, and what is done is a notice. What is claimed wakes nobody.
+    // What was claimed and came back is ready again, and what is done is a notice. What is claimed
+    // wakes nobody.
     let task = ok(&mut creator, "colibri_next_task", json!({}))["task"].take();
     let claim = json!({ "task": task["id"], "claim": task["claim"], "reason": "later" });
     ok(&mut creator, "colibri_release_task", claim);

@@ -46,7 +46,8 @@ fn report(place: &Place) -> Value {
     serde_json::from_slice(&json.stdout).unwrap_or(Value::Null)
 }
 
-/// What a host says of another host's trail: the records that it signed, and whether it has evidence.
+/// What a host says of another host's trail: the records that it signed, and whether it has
+/// evidence.
 fn seen(place: &Place, host: &str) -> Option<(u64, bool)> {
     let hosts = report(place)["hosts"].as_array()?.clone();
     let host = hosts.into_iter().find(|seen| seen["host"] == host)?;
@@ -101,7 +102,8 @@ fn each_host_signs_the_others_trails_and_names_the_one_that_root_rewrites() {
     );
     let (signed, _) = seen(two, "one").unwrap();
 
-    // Root on the first rewrites its trail again and again, below what the others signed; its daemon goes on there.
+    // Root on the first rewrites its trail again and again, below what the others signed; its
+    // daemon goes on there.
     let mut daemon = daemons.remove(0);
     let kept = one.path("kept");
     for round in 0..if is_short() { 2 } else { 6 } {

@@ -1,5 +1,5 @@
-//! What a server asks of the person's side, bridged between the eras, as a client sees it that speaks the modern one:
-//! retries, calls that are held, and what is refused.
+//! What a server asks of the person's side, bridged between the eras, as a client sees it that
+//! speaks the modern one: retries, calls that are held, and what is refused.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,8 @@ use colibri_tests::{
 };
 use serde_json::{Value, json};
 
-/// A retry of a call, or its first try: the whole answer. The client says that it can be asked for `can`.
+/// A retry of a call, or its first try: the whole answer. The client says that it can be asked for
+/// `can`.
 fn call(
     client: &mut Client,
     tool: &str,

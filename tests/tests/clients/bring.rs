@@ -1,5 +1,5 @@
-//! `colibri-mcp add`, `import`, `remove`, `enable`, `disable` and `restart`, over the built programs. What needs package
-//! registries is `tests/interop/bring.py`.
+//! `colibri-mcp add`, `import`, `remove`, `enable`, `disable` and `restart`, over the built
+//! programs. What needs package registries is `tests/interop/bring.py`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 #[cfg(target_os = "linux")]
 use super::service::{GROUP, Host};
 
-/// A place whose registry is that of a user: `colibri` below the directories of XDG is the place itself.
+/// A place whose registry is that of a user: `colibri` below the directories of XDG is the place
+/// itself.
 pub(super) fn users_own() -> Place {
     let place = Place::new();
     symlink(".", place.path("colibri")).unwrap();
@@ -697,8 +698,8 @@ fn mcp_remote_becomes_the_address_that_it_leads_to() {
     assert_eq!(secret, "Bearer tell-nobody-this");
 }
 
-/// The client at a terminal, and what it says there: its output, and what is shown of what is typed. Each answer is typed
-/// once its question stands there.
+/// The client at a terminal, and what it says there: its output, and what is shown of what is
+/// typed. Each answer is typed once its question stands there.
 fn at_terminal(
     place: &Place,
     args: &[&str],
@@ -1247,7 +1248,8 @@ fn commands_that_write_answer_as_json_too() {
     assert!(!editor.exists());
 }
 
-/// A directory with programs that stand in for npm(1) and node(1), of which the first installs by these commands.
+/// A directory with programs that stand in for npm(1) and node(1), of which the first installs by
+/// these commands.
 fn stand_in_npm(place: &Place, installs: &str) -> PathBuf {
     let directory = place.path("programs");
     fs::create_dir(&directory).unwrap();

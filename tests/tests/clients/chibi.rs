@@ -1,5 +1,5 @@
-//! The chibi bridge and the library, as built: against a client that was written from the protocol alone
-//! (`tests/chibi/chibi_client.py`), and against local users and clients that mean harm.
+//! The chibi bridge and the library, as built: against a client that was written from the protocol
+//! alone (`tests/chibi/chibi_client.py`), and against local users and clients that mean harm.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -88,7 +88,8 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // What the log of the private daemon's start says is the only place where its number stands.
+        // What the log of the private daemon's start says is the only place where its number
+        // stands.
         for name in ["stderr", "mcp-bridge.log", "stderr-2"] {
             let said = fs::read_to_string(self.path(name)).unwrap_or_default();
             for pid in said.split("(colibri-mcpd, process ").skip(1) {
@@ -433,7 +434,8 @@ fn what_a_bridge_wrote_and_did_not_live_to_tell_its_daemon_the_next_one_tells() 
     assert_eq!(answer["ok"], true, "{answer}");
 }
 
-/// An MCP server with the model adapter's tool, which answers with a sentence, and counts its calls in a file.
+/// An MCP server with the model adapter's tool, which answers with a sentence, and counts its calls
+/// in a file.
 const MODEL: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -539,10 +541,11 @@ fn a_hundred_connections_at_once_are_answered() {
     });
 }
 
-/// Python that becomes another user, holds as many sockets as its limits allow it, up to 18,000, and has four processes
-/// connect without end: one closes at once, one after a byte, one half-closes before, and one keeps its last 200
-/// connections. They come from addresses of their own, so that they take no port that others need. It says how many
-/// sockets it holds when all are at it, and ends with its standard input.
+/// Python that becomes another user, holds as many sockets as its limits allow it, up to 18,000,
+/// and has four processes connect without end: one closes at once, one after a byte, one
+/// half-closes before, and one keeps its last 200 connections. They come from addresses of their
+/// own, so that they take no port that others need. It says how many sockets it holds when all are
+/// at it, and ends with its standard input.
 const FLOOD: &str = r#"import os, resource, signal, socket, sys
 host, port = sys.argv[1].rsplit(':', 1)
 to, uid, most = (host, int(port)), int(sys.argv[2]), 18000
@@ -696,7 +699,8 @@ fn who_sends_and_closes_at_once_has_nothing_done() {
             .unwrap();
         drop(stream);
     }
-    // Those that were there when they were accepted, which they were before the next one is answered.
+    // Those that were there when they were accepted, which they were before the next one is
+    // answered.
     let accepted: Vec<TcpStream> = (0..5)
         .map(|_| {
             let mut stream = bridge.connect();
@@ -713,8 +717,8 @@ fn who_sends_and_closes_at_once_has_nothing_done() {
     assert_eq!(effects(), 2);
 }
 
-/// Python that sends a request over a connection which it then resets, and another from the same port: of that one it
-/// says when it is there, and what comes back.
+/// Python that sends a request over a connection which it then resets, and another from the same
+/// port: of that one it says when it is there, and what comes back.
 const SAME_PORT: &str = "import socket,struct,sys\nh,p=sys.argv[1].rsplit(':',1)\ndef connected(port):\n \
     s=socket.socket()\n s.setsockopt(socket.SOL_SOCKET,socket.SO_REUSEADDR,1)\n s.bind((h,port))\n s.settimeout(60)\n \
     s.connect((h,int(p)))\n return s\n\
@@ -773,7 +777,8 @@ fn it_ends_as_usual_where_nobody_reads_what_it_says() {
 fn of_two_bridges_at_once_one_stays() {
     for round in 0..20 {
         let home = Home::new("");
-        // What an earlier one left: of a process that is gone, of one that is another's, or no lock at all.
+        // What an earlier one left: of a process that is gone, of one that is another's, or no lock
+        // at all.
         let now = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap()
@@ -835,8 +840,8 @@ fn it_ends_when_nobody_comes_and_with_every_signal_that_ends_it() {
     ] {
         let mut bridge = home.bridge();
         kill(bridge.pid(), signal).unwrap();
-        // Where whoever started the tests ignores a signal, as a shell does for what runs in the background, it says by
-        // its status which one it was.
+        // Where whoever started the tests ignores a signal, as a shell does for what runs in the
+        // background, it says by its status which one it was.
         let ended = bridge.ended();
         let by = ended.signal().or(ended.code().map(|status| status - 128));
         assert_eq!(by, Some(signal as i32), "{ended}");
@@ -852,7 +857,8 @@ fn it_ends_when_nobody_comes_and_with_every_signal_that_ends_it() {
     assert_eq!(next.lock()["pid"], next.process.id());
 }
 
-/// Python that connects to an address, sends a request and prints what comes back; run as another user.
+/// Python that connects to an address, sends a request and prints what comes back; run as another
+/// user.
 const STRANGER: &str = "import socket,sys\nh,p=sys.argv[1].rsplit(':',1)\ns=socket.create_connection((h,int(p)),60)\n\
     try:\n s.sendall(b'{\"op\":\"list_tools\"}\\n')\n print(s.recv(4096))\nexcept OSError as e: print(b'')\n";
 

@@ -29,7 +29,8 @@ fn run(arguments: &[&str]) -> Output {
     client(home.path(), arguments).output().unwrap()
 }
 
-/// Starts the demo and reads until it shows `heading`; returns it, the daemon's directory, and all it said so far.
+/// Starts the demo and reads until it shows `heading`; returns it, the daemon's directory, and all
+/// it said so far.
 fn demo_until(
     home: &Path,
     demo: &[&str],
@@ -276,7 +277,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Runs a command against the daemon and the trail in `home`, and returns what it said; its status must be this one.
+/// Runs a command against the daemon and the trail in `home`, and returns what it said; its status
+/// must be this one.
 fn ask(home: &Path, arguments: &[&str], status: i32) -> String {
     let output = client(home, arguments)
         .env("COLIBRI_MCP_SOCKET", home.join("socket"))

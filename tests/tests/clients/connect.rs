@@ -1,4 +1,5 @@
-//! `colibri-mcp connect EDITOR`: an entry in the file that the editor reads, and the rest of that file as it was.
+//! `colibri-mcp connect EDITOR`: an entry in the file that the editor reads, and the rest of that
+//! file as it was.
 
 use std::fs;
 use std::os::unix::fs::symlink;

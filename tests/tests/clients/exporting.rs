@@ -170,7 +170,8 @@ fn calls_are_spans_and_nothing_is_lost_while_the_collector_is_away() {
         assert_eq!(found["mcp.method.name"], "tools/call");
         assert_eq!(found["gen_ai.operation.name"], "execute_tool");
         assert!(span.end_time_unix_nano >= span.start_time_unix_nano && span.kind == 2);
-        // Of one that there is not, a server that has not been started yet is known, and then not even that.
+        // Of one that there is not, a server that has not been started yet is known, and then not
+        // even that.
         let is_failed = found["gen_ai.tool.name"].ends_with("nothing");
         assert_eq!(found.contains_key("error.type"), is_failed, "{found:?}");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Clients that break the rules: each gets an answer or a clean end, memory stays bounded, and the other clients are
-//! served meanwhile.
+//! Clients that break the rules: each gets an answer or a clean end, memory stays bounded, and the
+//! other clients are served meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,7 +117,8 @@ fn one_that_leaves_with_a_hundred_calls_in_flight() {
     );
 }
 
-/// It has read all that it was sent, so the system reports its end like that of a client which only closed its side.
+/// It has read all that it was sent, so the system reports its end like that of a client which only
+/// closed its side.
 #[test]
 fn one_that_leaves_quietly_with_a_call_in_flight() {
     let place = place(json!({}));

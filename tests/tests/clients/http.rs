@@ -1,4 +1,5 @@
-//! Streamable HTTP on the daemon's socket: what clients of both eras get, and what those get that break the rules.
+//! Streamable HTTP on the daemon's socket: what clients of both eras get, and what those get that
+//! break the rules.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
@@ -442,7 +443,8 @@ fn a_session_lives_from_initialize_to_delete() {
             ping,
         );
         assert_eq!(client.response().status, 200);
-        // Another one that we know is no error: a client only should say the one that was agreed on.
+        // Another one that we know is no error: a client only should say the one that was agreed
+        // on.
         client.post(
             &[
                 ("Mcp-Session-Id", &session),
@@ -747,7 +749,8 @@ fn a_session_is_told_log_messages_of_its_level_in_the_stream_of_the_call_or_its_
             .map(|message| &message["params"]["level"])
             .collect();
         assert_eq!(told, [&json!("critical"), &Value::Null]);
-        // What is not grave enough does not come; what comes without a call, in the session's own stream.
+        // What is not grave enough does not come; what comes without a call, in the session's own
+        // stream.
         for level in ["info", "alert"] {
             let later = json!({ "params": { "level": level, "data": level } });
             client.call_in(&session, 3, "fix__tell_later", later);
@@ -820,7 +823,8 @@ fn updates_come_in_a_sessions_own_stream_and_in_the_stream_that_listens() {
     }
 }
 
-/// What is over a limit is answered with its error and advice, as everywhere, and that is no error of HTTP.
+/// What is over a limit is answered with its error and advice, as everywhere, and that is no error
+/// of HTTP.
 #[test]
 fn limits_are_answered_with_their_errors() {
     let place = place();
@@ -1370,7 +1374,8 @@ fn connections_of_a_user_are_bounded_and_told_so() {
     let daemon = place.start(&[]);
     let mut clients = Vec::new();
     let mut turned_away = 0;
-    // One after another: of more at once than a user may have waiting for it, the rest is only closed.
+    // One after another: of more at once than a user may have waiting for it, the rest is only
+    // closed.
     for _ in 0..30 {
         let mut client = daemon.http();
         let response = client.asked(json!(1), "server/discover", json!({}));

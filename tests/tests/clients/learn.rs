@@ -9,7 +9,8 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use colibri_tests::{processes_with, program, wait_for};
 use serde_json::{Value, json};
 
-/// A person with a server below `learn`. Its work is no temporary file of a jail's, and so not in /tmp.
+/// A person with a server below `learn`. Its work is no temporary file of a jail's, and so not in
+/// /tmp.
 struct Learner {
     directory: tempfile::TempDir,
 }
@@ -261,7 +262,8 @@ fn a_server_that_reaches_for_the_tracer_gets_no_proposal_and_leaves_nothing() {
         r#"41  openat(AT_FDCWD<\x2f>, "\x2f", O_RDONLY) = 3<\x2f\x66\x6f\x72\x67\x65\x64>"#;
     for (way, said) in [
         (
-            // Where the tracer has it. Pipes that this test inherited are higher, and opening one may wait for its reader.
+            // Where the tracer has it. Pipes that this test inherited are higher, and opening one
+            // may wait for its reader.
             format!(
                 "{TRACER}; for f in /proc/$T/fd/[3-9]; do case $(readlink $f) in pipe:*) echo '{forged}' >$f;; esac; done 2>&-"
             ),

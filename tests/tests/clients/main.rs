@@ -1,4 +1,5 @@
-//! Clients and the commands of people: the socket, HTTP, bridges, what is set up and seen, and what hostile clients try.
+//! Clients and the commands of people: the socket, HTTP, bridges, what is set up and seen, and what
+//! hostile clients try.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,5 @@
-//! `colibri-mcp sync` and `update`, over the built programs, with a program in place of npm(1) that installs from a
-//! directory. What needs package registries is `tests/interop/bring.py`.
+//! `colibri-mcp sync` and `update`, over the built programs, with a program in place of npm(1) that
+//! installs from a directory. What needs package registries is `tests/interop/bring.py`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -9,8 +9,9 @@ use std::process::Stdio;
 use colibri_tests::{Daemon, Place};
 use serde_json::{Value, json};
 
-/// Stands in for npm: `$REGISTRY/NAME/VERSION/p.js` are the packages, `$REGISTRY/NAME/latest` names the newest version,
-/// `$REGISTRY/settings` and `$REGISTRY/resolved` are its settings and what its locks say of an archive's address.
+/// Stands in for npm: `$REGISTRY/NAME/VERSION/p.js` are the packages, `$REGISTRY/NAME/latest` names
+/// the newest version, `$REGISTRY/settings` and `$REGISTRY/resolved` are its settings and what its
+/// locks say of an archive's address.
 const NPM: &str = r#"#!/bin/sh
 set -e
 case "$*" in
@@ -57,7 +58,8 @@ impl Person {
         Person { place }
     }
 
-    /// Publishes a version of a package whose server is the fixture of this name; `first` runs before it.
+    /// Publishes a version of a package whose server is the fixture of this name; `first` runs
+    /// before it.
     fn publish(&self, name: &str, version: &str, fixture: &str, first: &str) {
         fs::write(
             self.place.path(&format!("{fixture}.instructions")),
@@ -167,7 +169,8 @@ fn a_registry_that_was_copied_works_after_sync_and_another_hash_does_not() {
         "{text}"
     );
 
-    // Another home, to which the registry alone was copied: its package is as it was, so its lock is.
+    // Another home, to which the registry alone was copied: its package is as it was, so its lock
+    // is.
     let other = person.place.path("other/colibri");
     fs::create_dir_all(&other).unwrap();
     let copy = other.join("external-mcp.json");

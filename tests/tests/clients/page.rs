@@ -1,4 +1,5 @@
-//! The page that `glasspane --open` serves: its token, its cookie, its news, answers in it, and what strangers try.
+//! The page that `glasspane --open` serves: its token, its cookie, its news, answers in it, and
+//! what strangers try.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -179,7 +180,8 @@ impl ServedPage {
         self.ask("POST", &format!("/{}/decide", self.folder), fields, &body)
     }
 
-    /// Answers a waiting call as the page itself does: the status, and whether the page says that it can be approved.
+    /// Answers a waiting call as the page itself does: the status, and whether the page says that
+    /// it can be approved.
     pub(crate) fn answer(&self, approval: &str, approve: bool) -> (u16, bool) {
         let cookie = self.enter();
         let live = self.data(&cookie)["head"]["live"].take();

@@ -1,4 +1,5 @@
-//! The private daemon: started by who needs it first, for what its user agreed to, and gone when nobody does any more.
+//! The private daemon: started by who needs it first, for what its user agreed to, and gone when
+//! nobody does any more.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -110,7 +111,8 @@ impl Home {
         command
             .env_clear()
             .env("PATH", ".:/usr/local/bin:/usr/bin:/bin")
-            // The user's home is what the user database says: this one is given by the XDG variables.
+            // The user's home is what the user database says: this one is given by the XDG
+            // variables.
             .env("HOME", "/nonexistent")
             .env("XDG_CONFIG_HOME", self.path(".config"))
             .env("XDG_STATE_HOME", self.path(".local/state"))
@@ -359,7 +361,8 @@ fn places_where_others_could_put_files_are_refused() {
     home.registry(&[("a", &entry)]);
     home.agree(&[("a", &entry)]);
     let state = home.path(".local/state/colibri");
-    // Another user was there first: a link by which a file of this user's would be emptied, a socket that answers.
+    // Another user was there first: a link by which a file of this user's would be emptied, a
+    // socket that answers.
     let precious = home.path("precious");
     fs::write(&precious, "kept").unwrap();
     std::os::unix::fs::symlink(&precious, state.join("start.errors")).unwrap();
@@ -417,7 +420,8 @@ fn what_the_user_agreed_to_is_served_and_nothing_else() {
     let servers = home.good(&["status"]);
     assert!(!servers.contains("evil"), "{servers}");
 
-    // What is changed afterwards is another entry, and what is only laid out otherwise elsewhere is not.
+    // What is changed afterwards is another entry, and what is only laid out otherwise elsewhere is
+    // not.
     home.registry(&[("b", &b), ("a", &a)]);
     home.good(&["server", "reload"]);
     home.good(&["call", "a", "echo"]);
@@ -638,7 +642,8 @@ fn who_comes_while_it_ends_gets_the_next_one() {
     let first = daemon_of(&home.run(&["status"]).stderr).unwrap();
     kill(Pid::from_raw(first), Signal::SIGTERM).unwrap();
     wait_for("its end", || (!is_alive(first)).then_some(()));
-    // As one that waits for its servers' ends: it listens no more, and has the state directory still.
+    // As one that waits for its servers' ends: it listens no more, and has the state directory
+    // still.
     let state = home.path(".local/state/colibri");
     let lock = fs::File::options()
         .write(true)

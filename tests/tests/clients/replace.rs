@@ -1,5 +1,5 @@
-//! `colibri-mcp import EDITOR --replace`: servers and secrets move out of an editor's file, and `connect EDITOR --remove`
-//! gives it back.
+//! `colibri-mcp import EDITOR --replace`: servers and secrets move out of an editor's file, and
+//! `connect EDITOR --remove` gives it back.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,8 +12,8 @@ use super::bring::{client, files, good, json_of, run, users_own};
 
 const SECRETS: [&str; 3] = ["ghp_0123456789abcdef", "tell-nobody-this", "nor-this-one"];
 
-/// An editor, its file, and what stands in it: with the three secrets, and with an entry that cannot become one of ours
-/// where `stays` names it.
+/// An editor, its file, and what stands in it: with the three secrets, and with an entry that
+/// cannot become one of ours where `stays` names it.
 struct EditorFile {
     editor: &'static str,
     path: &'static str,

@@ -518,7 +518,8 @@ fn the_servers_are_shown_once_as_plain_text() {
             .find(|line| line.starts_with("  fix "))
             .expect("a line of the server");
         let words: Vec<&str> = line.split_whitespace().collect();
-        // Server, state of one or two words, calls/s, p50, p95 with their units, calls, errors, busy, processes.
+        // Server, state of one or two words, calls/s, p50, p95 with their units, calls, errors,
+        // busy, processes.
         let numbers = &words[words.len() - 4..];
         assert_eq!(numbers, ["2", "1", "0", "0"], "{text}");
         for part in [
@@ -597,7 +598,8 @@ impl Terminal {
         String::from_utf8_lossy(&self.written.lock().unwrap()).into_owned()
     }
 
-    /// The screen as a terminal would show it: moves, clears and characters, which is all that is sent.
+    /// The screen as a terminal would show it: moves, clears and characters, which is all that is
+    /// sent.
     fn screen(&self) -> String {
         let text = self.written();
         let mut cells = vec![vec![' '; 80]; 24];

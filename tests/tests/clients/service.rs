@@ -1,5 +1,6 @@
-//! The service of a host and a user's own daemon: which of the two a command is about, and where the service's files are.
-//! Each test has a host of its own: a mount namespace with its own `/etc`, `/run` and `/usr/local`.
+//! The service of a host and a user's own daemon: which of the two a command is about, and where
+//! the service's files are. Each test has a host of its own: a mount namespace with its own `/etc`,
+//! `/run` and `/usr/local`.
 #![cfg(target_os = "linux")]
 
 use std::fs::{self, Permissions};

@@ -1,5 +1,5 @@
-//! What root has run as another user (`colibri-mcpd as`, `--check --as`) never has root's terminal, nor anything else
-//! of root's.
+//! What root has run as another user (`colibri-mcpd as`, `--check --as`) never has root's terminal,
+//! nor anything else of root's.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -21,7 +21,8 @@ printf 'moved \033[2J\n'
 exit 7
 "#;
 
-/// Runs words in a shell that has a terminal of its own, as root's has; what it prints there, and its status.
+/// Runs words in a shell that has a terminal of its own, as root's has; what it prints there, and
+/// its status.
 fn at_a_terminal(words: &[&str], directory: &Path) -> Output {
     let quoted: Vec<String> = words
         .iter()

@@ -1,5 +1,5 @@
-//! What the installed helper promises beyond the list of hostile callers: no terminal and no lock can hold it, teardown
-//! needs nothing but records, nothing inherited weakens it.
+//! What the installed helper promises beyond the list of hostile callers: no terminal and no lock
+//! can hold it, teardown needs nothing but records, nothing inherited weakens it.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 
@@ -168,7 +168,8 @@ fn root_ends_everything_at_once() {
     let mut system = Installed::set_up();
     let call = system.call(&["stop", "--all"]);
     system.assert_refused("stop --all by the caller", call, POLICY, "rule 'root'");
-    // One whose lifeline is held, one whose supervisor somebody has stopped, and what a killed one left.
+    // One whose lifeline is held, one whose supervisor somebody has stopped, and what a killed one
+    // left.
     let (held, _) = echoing(&system);
     let (stopped, _) = echoing(&system);
     kill(Pid::from_raw(stopped.supervisor()), Signal::SIGSTOP).unwrap();
@@ -398,7 +399,8 @@ fn a_way_to_root_tells_no_more() {
     let mut call = system.call_root(&["check"]);
     call.command.env("SUDO_UID", "1001");
     assert_eq!(call.finish().code(), Some(0));
-    // Through mdo(1) nothing tells the caller from root: what runs a server has neither told the detail.
+    // Through mdo(1) nothing tells the caller from root: what runs a server has neither told the
+    // detail.
     system.write_policy(&system.policy().replace("[\"one\",\"two\"]", "[]"));
     let digest = system.digest("one");
     let call = system.call_root(&["run", "--session", &session(), "--digest", &digest, "one"]);

@@ -1,8 +1,10 @@
-//! The hostile callers of FREEBSD.md §7, item by item, against the installed set-user-ID binary: each is refused with
-//! its own exit code, one line and one audit line, or is harmless; and nothing is left in either case. Where the kernel
-//! refuses before `main`, the expected outcome is "not started".
+//! The hostile callers of FREEBSD.md §7, item by item, against the installed set-user-ID binary:
+//! each is refused with its own exit code, one line and one audit line, or is harmless; and nothing
+//! is left in either case. Where the kernel refuses before `main`, the expected outcome is "not
+//! started".
 //!
-//! What is about jails, mounts and teardown of FreeBSD is in `tests/freebsd/run.sh`; nothing here proves it.
+//! What is about jails, mounts and teardown of FreeBSD is in `tests/freebsd/run.sh`; nothing here
+//! proves it.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 
@@ -18,7 +20,8 @@ use colibri_tests::installed::*;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A call that must succeed: an echoed line, exit 0, the `started` line alone on stderr, nothing left.
+/// A call that must succeed: an echoed line, exit 0, the `started` line alone on stderr, nothing
+/// left.
 fn assert_harmless(system: &mut Installed, what: &str, call: Call) {
     let outcome = call.with_stdin(b"hello\n").finish();
     assert_eq!(outcome.code(), Some(0), "{what}: {outcome:?}");
@@ -350,7 +353,8 @@ fn group_05_environment() {
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_06_limits() {
     let mut system = Installed::set_up();
-    // Root without CAP_SYS_RESOURCE cannot lift a hard limit, and then refuses; with it, limits are harmless.
+    // Root without CAP_SYS_RESOURCE cannot lift a hard limit, and then refuses; with it, limits are
+    // harmless.
     let capable = fs::read_to_string("/proc/self/status")
         .unwrap()
         .lines()
@@ -441,7 +445,8 @@ fn group_07_state() {
     }
     fs::remove_dir("/tmp/colibri-dark").unwrap();
     remove(Path::new("/tmp/colibri-gone"));
-    // A timer that fires before main ends the program there; one that fires later finds it cleared. No third outcome.
+    // A timer that fires before main ends the program there; one that fires later finds it cleared.
+    // No third outcome.
     for micros in [200, 500, 1000, 2000, 5000] {
         let (call, _) = system.run("one");
         let outcome = call
@@ -801,7 +806,8 @@ fn group_10_jail_paths() {
         "writable",
     );
     remove(Path::new("/tmp/colibri-root"));
-    // Swapped by another process between the real directory and a link to /etc, 10,000 times: never /etc.
+    // Swapped by another process between the real directory and a link to /etc, 10,000 times: never
+    // /etc.
     system.write_policy(&system.policy());
     system.write_registry(&registry_of(&format!(
         r#"{{"command":"/bin/inmate","args":["attack","/passwd"],"jail":{{"path":"{ROOTS}/one"}}}}"#
@@ -856,7 +862,8 @@ fn group_11_children() {
         assert_eq!(outcome.code(), Some(code), "{args}: {outcome:?}");
         system.assert_nothing_left(args);
     }
-    // A command that is not there, or not a program: the exit code is the helper's, and nothing was started.
+    // A command that is not there, or not a program: the exit code is the helper's, and nothing was
+    // started.
     for command in ["/bin/absent", "/bin", "/dev/null"] {
         system.write_registry(&registry_of(&format!(
             r#"{{"command":"{command}","jail":{{"path":"{ROOTS}/one"}}}}"#
@@ -875,7 +882,8 @@ fn group_11_children() {
 #[cfg_attr(not(root), ignore = "needs root")]
 fn group_12_parallel() {
     let mut system = Installed::set_up();
-    // The 40 processes of the policy are the uid's, so 40 instances of one server are the most that fit; ask for 30.
+    // The 40 processes of the policy are the uid's, so 40 instances of one server are the most that
+    // fit; ask for 30.
     let mut running: Vec<Running> = (0..30).map(|_| system.run("one").0.start()).collect();
     for (number, instance) in running.iter_mut().enumerate() {
         instance.send(&format!("hello {number}\n"));

@@ -1,7 +1,7 @@
-//! Jailed servers behind the real daemon: `colibri-mcpd` as the user `colibri`, the helper set-user-ID root, registry
-//! and policy at the paths that it trusts, servers in the development sandbox of Linux. What a hostile server tries
-//! there is tried through calls, and nothing of it may be left. What is true of jails is shown by
-//! `tests/freebsd/run.sh`.
+//! Jailed servers behind the real daemon: `colibri-mcpd` as the user `colibri`, the helper
+//! set-user-ID root, registry and policy at the paths that it trusts, servers in the development
+//! sandbox of Linux. What a hostile server tries there is tried through calls, and nothing of it
+//! may be left. What is true of jails is shown by `tests/freebsd/run.sh`.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 
@@ -554,8 +554,8 @@ fn servers_end_with_the_daemon_however_it_ends() {
         system.audit();
         if round == 0 {
             service.kill(&system);
-            // Neither the end of its input nor SIGTERM moves it; it has less time for both than it has in the other
-            // round.
+            // Neither the end of its input nor SIGTERM moves it; it has less time for both than it
+            // has in the other round.
             let audit = system.audit();
             let abandoned = "status=137 cause=abandoned left=nothing";
             assert!(
@@ -675,8 +675,8 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     service.reload();
     assert!(run(&mut client, "one", &["facts"]).contains("end"));
 
-    // A rule of the policy: it is named, to the caller of the tool and in the state, and is no secret of the
-    // operator's.
+    // A rule of the policy: it is named, to the caller of the tool and in the state, and is no
+    // secret of the operator's.
     let policy = system.policy();
     end(&mut client);
     system.write_policy(&policy.replace(r#""servers":["one","two"]"#, r#""servers":["two"]"#));
@@ -717,7 +717,8 @@ fn refusals_of_the_helper_say_what_to_do_and_which_state_follows() {
     system.write_policy(&policy);
     system.write_registry(&registry("mcp"));
 
-    // What stays until somebody repairs it: a program that is not there, a file that is not root's alone, no helper.
+    // What stays until somebody repairs it: a program that is not there, a file that is not root's
+    // alone, no helper.
     let program = Path::new(ROOTS).join("one/bin/inmate");
     let aside = Path::new(ROOTS).join("one/bin/aside");
     fs::rename(&program, &aside).unwrap();

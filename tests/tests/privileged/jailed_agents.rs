@@ -1,5 +1,6 @@
-//! Agents inside the development sandbox, started by the installed set-user-ID helper: what one gets, its door, what the
-//! helper refuses of a door, and what an agent that is hostile reaches: nothing.
+//! Agents inside the development sandbox, started by the installed set-user-ID helper: what one
+//! gets, its door, what the helper refuses of a door, and what an agent that is hostile reaches:
+//! nothing.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 
@@ -214,8 +215,8 @@ fn a_door_with_anything_but_a_few_sockets_is_refused() {
     system.assert_nothing_left("eight sockets");
 }
 
-/// While another process swaps the door, the caller's to rename, against what must not be shown: what is shown is the
-/// door that was looked at, or nothing is.
+/// While another process swaps the door, the caller's to rename, against what must not be shown:
+/// what is shown is the door that was looked at, or nothing is.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_door_that_is_swapped_is_the_one_that_was_looked_at() {
@@ -535,8 +536,8 @@ fn a_killed_supervisor_leaves_no_agent() {
 
 // The ways out: what `docs/attacks.md` lists under "An agent in its jail".
 
-/// Runs an agent with a model, which has the most that an agent can have, and has it try these ways out. Returns what
-/// each came to.
+/// Runs an agent with a model, which has the most that an agent can have, and has it try these ways
+/// out. Returns what each came to.
 fn came_of(system: &Installed, ways: &[&str]) -> BTreeMap<String, String> {
     let args: Vec<&str> = ["ways"].iter().chain(ways).copied().collect();
     system.write_registry(&agent_of(&serde_json::to_string(&args).unwrap(), MODEL));
@@ -743,7 +744,8 @@ fn a_jailed_agent_reaches_no_file_of_the_host() {
             ("unmount=/var/run/colibri", "EPERM"),
             ("unmount=/tmp", "EPERM"),
             ("new-confinement", "EPERM"),
-            // A namespace of its own the kernel may give, and in it nothing that was kept from the agent.
+            // A namespace of its own the kernel may give, and in it nothing that was kept from the
+            // agent.
             ("root-of-own-namespace", "EPERM|EINVAL|ENOSPC|EACCES"),
         ],
     );
@@ -776,8 +778,8 @@ fn a_jailed_agent_gains_no_right() {
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_jailed_agent_inherits_nothing_of_the_callers() {
     let system = Installed::set_up();
-    // A segment on the host that everybody may use, and a key in the keyring of the session that the helper is
-    // started from.
+    // A segment on the host that everybody may use, and a key in the keyring of the session that
+    // the helper is started from.
     let key = std::process::id() as i32;
     let segment = colibri_tests::installed::sys::share_memory(key);
     let args = format!(
@@ -816,8 +818,8 @@ fn a_jailed_agent_takes_no_more_than_its_share() {
     }
 }
 
-/// The model's key, which the registry names and the daemon's relay adds outside: looked for as root in all that the
-/// sandbox's processes have.
+/// The model's key, which the registry names and the daemon's relay adds outside: looked for as
+/// root in all that the sandbox's processes have.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn the_models_key_is_nowhere_in_an_agents_jail() {

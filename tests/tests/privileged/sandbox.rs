@@ -1,5 +1,5 @@
-//! Servers inside the development sandbox, started by the installed set-user-ID helper: what a good one gets, what a
-//! bad one does not, and that nothing of either is left.
+//! Servers inside the development sandbox, started by the installed set-user-ID helper: what a good
+//! one gets, what a bad one does not, and that nothing of either is left.
 #![cfg(target_os = "linux")]
 // Helpers outside #[test] functions are tests too.
 
@@ -160,7 +160,8 @@ fn a_hostile_server_reaches_nothing() {
         .filter(|line| line.ends_with("WORKED"))
         .collect();
     assert_eq!(worked, ["write to /tmp: WORKED"], "{told}");
-    // Its user has ids of its own and no group, so that a change of group list to none changes nothing.
+    // Its user has ids of its own and no group, so that a change of group list to none changes
+    // nothing.
     system.assert_nothing_left("attack");
     remove(directory);
 }
@@ -202,7 +203,8 @@ fn the_end_of_the_caller_is_told_from_its_order() {
     running.send("b\n");
     running.await_output("b\n");
     running.end();
-    // With the end of stdin it means that the daemon is gone, and what does not want to end has less time for it.
+    // With the end of stdin it means that the daemon is gone, and what does not want to end has
+    // less time for it.
     system.write_registry(&default_registry(r#"["stubborn"]"#));
     let mut running = system.run("one").0.start();
     running.await_output("ready");
@@ -308,8 +310,9 @@ impl Drop for MountedAt<'_> {
     }
 }
 
-/// Whoever can rename a directory in a source on the host lets a jail out that has it open: so a source is the root of a
-/// file system, unless the policy takes that risk by name. What is proved of it is in `tests/freebsd/mounts.sh`.
+/// Whoever can rename a directory in a source on the host lets a jail out that has it open: so a
+/// source is the root of a file system, unless the policy takes that risk by name. What is proved
+/// of it is in `tests/freebsd/mounts.sh`.
 #[test]
 #[cfg_attr(not(root), ignore = "needs root")]
 fn a_source_is_the_root_of_a_file_system_of_its_own() {

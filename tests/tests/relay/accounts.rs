@@ -1,4 +1,5 @@
-//! Entries with several accounts: each a server of its own, and the one that policy says where the entry alone is named.
+//! Entries with several accounts: each a server of its own, and the one that policy says where the
+//! entry alone is named.
 
 use std::sync::{Arc, Mutex};
 

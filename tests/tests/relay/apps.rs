@@ -1,4 +1,5 @@
-//! One server alone, under its own names; and the names by which an app's page calls its server's tools.
+//! One server alone, under its own names; and the names by which an app's page calls its server's
+//! tools.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -123,7 +124,8 @@ fn a_client_that_wants_one_server_sees_it_alone() {
     assert!(bridge.end().success());
 }
 
-/// What stands for two things among the names of all servers stands for one at its server's own door.
+/// What stands for two things among the names of all servers stands for one at its server's own
+/// door.
 #[test]
 fn what_collides_among_all_is_had_at_its_servers_own_door() {
     let place = Place::new();

@@ -15,7 +15,8 @@ fn everything() -> Value {
     })
 }
 
-/// A place with one fixture server called `fix`, which may ask for everything, and has the tools that do.
+/// A place with one fixture server called `fix`, which may ask for everything, and has the tools
+/// that do.
 fn place(args: &[&str], more: Value) -> Place {
     let place = Place::new();
     let mut all = vec!["--tool", "say", "--tool", "need"];
@@ -440,7 +441,8 @@ fn who_is_asked_is_whose_call_it_is() {
     let place = place(&[], json!({}));
     let daemon = place.start(&[]);
     let (mut unable, mut able_one) = (daemon.quiet(LEGACY), able(&daemon, LEGACY, everything()));
-    // One process serves both, and the one that can be asked is asked, although the other call is later.
+    // One process serves both, and the one that can be asked is asked, although the other call is
+    // later.
     let waiting = able_one.request_tool("fix__wait", json!({ "until": "done" }));
     wait_for("the call", || place.received("fix", "\"wait\"").pop());
     let call = ask(&mut unable, &[request("1", "elicitation/create", FORM)], 1);
@@ -960,8 +962,8 @@ fn confirm_asks_the_person_through_a_legacy_client_while_an_operator_may_decide(
     daemon.stop();
 }
 
-/// Calls as a headless client, whose program replies with this action: the message that a person should have read, and
-/// the id under which the call is answered.
+/// Calls as a headless client, whose program replies with this action: the message that a person
+/// should have read, and the id under which the call is answered.
 fn reply_without_a_person(client: &mut Client, action: &str) -> (String, u64) {
     let mut meta = headless_meta();
     if client.era == Era::Modern {

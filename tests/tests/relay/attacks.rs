@@ -1,5 +1,5 @@
-//! What hostile servers, registries and definitions try, each against real processes: the list of attacks that
-//! `docs/attacks.md` ticks off. What it has and this file has not stands elsewhere:
+//! What hostile servers, registries and definitions try, each against real processes: the list of
+//! attacks that `docs/attacks.md` ticks off. What it has and this file has not stands elsewhere:
 //!
 //! - tool poisoning and the three forms of the rug pull: `pins.rs`;
 //! - duplicate and look-alike keys, exhaustion: `hostile_clients.rs`, `hostile_servers.rs`;
@@ -186,7 +186,8 @@ fn command_injection_by_what_the_registry_refuses() {
 
 // Shadowing.
 
-/// Calls each of so many tools of servers and checks that it reaches the server and the tool that its `_meta` names.
+/// Calls each of so many tools of servers and checks that it reaches the server and the tool that
+/// its `_meta` names.
 fn assert_each_name_has_one_meaning(
     place: &Place,
     client: &mut Client,
@@ -270,7 +271,8 @@ fn shadowing_by_ambiguous_names() {
         meanings["evil__good__read"],
         ("evil".to_owned(), "good__read".to_owned())
     );
-    // A server without a prefix gets neither another's names nor Colibri's own, whichever comes first in the file.
+    // A server without a prefix gets neither another's names nor Colibri's own, whichever comes
+    // first in the file.
     let imitations = [
         "good__read",
         "colibri_status",
@@ -497,7 +499,8 @@ fn confused_deputy_and_token_pass_through() {
                 "{server} was told {foreign}: {received}"
             );
         }
-        // Who asked, where, and as which program is Colibri's affair: a legacy server hears of Colibri alone.
+        // Who asked, where, and as which program is Colibri's affair: a legacy server hears of
+        // Colibri alone.
         assert!(
             server == "second" || !received.contains("\"e2e\""),
             "{received}"
@@ -514,7 +517,8 @@ fn confused_deputy_and_token_pass_through() {
         }
     }
     if Path::new("/proc/self/environ").exists() {
-        // The processes that watch servers carry a secret in their environment as well; none in their arguments.
+        // The processes that watch servers carry a secret in their environment as well; none in
+        // their arguments.
         for (pid, line) in processes_with(&place.directory().display().to_string()) {
             assert!(!line.contains("secret-of"), "{line}");
             let seen = seen_of(pid);
@@ -936,7 +940,8 @@ fn schema_bombs() {
     );
 }
 
-/// Calls each tool with arguments that are bombs themselves: each call is answered, by the server or by a refusal.
+/// Calls each tool with arguments that are bombs themselves: each call is answered, by the server
+/// or by a refusal.
 fn call_bombs(daemon: &Daemon<'_>, schemas: &Value) {
     let mut client = daemon.legacy(LEGACY);
     let listed = client.tools();
@@ -1005,7 +1010,8 @@ fn replay_by_retry() {
                         .find(|(_, kind, _)| kind == "step")
                 });
             } else {
-                // What was sent has gone once the daemon serves another request of the same connection.
+                // What was sent has gone once the daemon serves another request of the same
+                // connection.
                 client.ask("tools/list", json!({}));
             }
             if step != "done" {
@@ -1022,8 +1028,8 @@ fn replay_by_retry() {
             wait_for("the server's end", || {
                 (!is_alive(pid.as_raw())).then_some(())
             });
-            // The next process gets the next call, and not that one. Until the daemon has seen the end, calls still go
-            // to the dead one, and are lost.
+            // The next process gets the next call, and not that one. Until the daemon has seen the
+            // end, calls still go to the dead one, and are lost.
             wait_for("the next process", || {
                 (client.call("fix__pid", json!({}))["isError"] != true).then_some(())
             });
@@ -1082,7 +1088,8 @@ fn replay_by_retry_of_what_the_operator_calls_idempotent() {
     );
 }
 
-/// The daemon is killed with a call in flight: the client learns that nobody knows, and nobody makes the call again.
+/// The daemon is killed with a call in flight: the client learns that nobody knows, and nobody
+/// makes the call again.
 #[test]
 fn replay_by_retry_of_the_bridge() {
     let place = Place::of_fixture(&[], json!({}));

@@ -1,5 +1,6 @@
-//! What a contract says of how calls end: results that are not as it says, records of what it refuses, and what is left to
-//! the board, against servers that answer well, wrongly and to deceive.
+//! What a contract says of how calls end: results that are not as it says, records of what it
+//! refuses, and what is left to the board, against servers that answer well, wrongly and to
+//! deceive.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,6 @@
-//! Cost modes over the built programs: people of two uids and an agent, restarts, kills, days, and a policy that is read
-//! again. What each rule says is shown beside the daemon, in `colibri-mcpd/tests/inbound/cost.rs`.
+//! Cost modes over the built programs: people of two uids and an agent, restarts, kills, days, and
+//! a policy that is read again. What each rule says is shown beside the daemon, in
+//! `colibri-mcpd/tests/inbound/cost.rs`.
 
 use std::os::unix::net::UnixStream;
 

@@ -1,5 +1,5 @@
-//! The ledger: its bytes are exactly those that clients sent and received, it survives what daemons and disks do, and a
-//! person sees their own.
+//! The ledger: its bytes are exactly those that clients sent and received, it survives what daemons
+//! and disks do, and a person sees their own.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -91,7 +91,8 @@ impl Sums {
     }
 }
 
-/// A request; `id` is a text with what has to be escaped, so that no byte of it can be counted in another form.
+/// A request; `id` is a text with what has to be escaped, so that no byte of it can be counted in
+/// another form.
 fn request(n: u64, method: &str, params: &Value) -> String {
     format!(r#"{{"jsonrpc": "2.0",  "id":"é {n}","method":"{method}","params":{params}}}"#)
 }
@@ -209,7 +210,8 @@ fn the_bytes_are_those_that_a_client_sent_and_received_over_lines() {
         over_lines(&mut client, &mut sums, &requests(version));
     }
     let told = sums.are_told(&daemon);
-    // Under the names of those who answered, whatever they were called by; no word of a client is a name.
+    // Under the names of those who answered, whatever they were called by; no word of a client is a
+    // name.
     let echo = told.one("fix", "echo");
     assert_eq!(
         (&echo["calls"], &echo["errors"]),
@@ -440,7 +442,8 @@ fn record_and_ledger_name_the_client_that_called() {
             client.call("fix__echo", json!({}));
         }
     }
-    // A modern client, which may be another in each request; a session over HTTP; and a hostile name.
+    // A modern client, which may be another in each request; a session over HTTP; and a hostile
+    // name.
     let mut modern = daemon.connect();
     for name in ["gemini-cli", "goose"] {
         let mut meta = meta();

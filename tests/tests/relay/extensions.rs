@@ -1,5 +1,5 @@
-//! Extensions: tasks, which calls of a modern server become and their user asks for later; and those of which the
-//! daemon knows nothing.
+//! Extensions: tasks, which calls of a modern server become and their user asks for later; and
+//! those of which the daemon knows nothing.
 
 use std::fs;
 
@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// A modern fixture `fix` whose tool `frame` answers case `task` with a task, and that knows one task, `own-1`.
+/// A modern fixture `fix` whose tool `frame` answers case `task` with a task, and that knows one
+/// task, `own-1`.
 fn place(more: Value) -> Place {
     let place = Place::of_fixture(&["--speak", MODERN], more);
     fs::write(

@@ -1,5 +1,6 @@
-//! The failure tables of `docs/errors.md`, row by row: each of Colibri's own codes as real processes bring it about,
-//! each number of JSON-RPC and MCP as it is sent and as it is relayed, and the breaker in front of each server.
+//! The failure tables of `docs/errors.md`, row by row: each of Colibri's own codes as real
+//! processes bring it about, each number of JSON-RPC and MCP as it is sent and as it is relayed,
+//! and the breaker in front of each server.
 //!
 //! The rows are read from the page, so one without a test here is a failure.
 
@@ -23,8 +24,8 @@ fn rows(heading: &str) -> Vec<Vec<&'static str>> {
         .collect()
 }
 
-/// An entry for the fixture as `fix` that notes each start of it in the file `starts`, and does something else instead
-/// for as long as there is a file `broken`.
+/// An entry for the fixture as `fix` that notes each start of it in the file `starts`, and does
+/// something else instead for as long as there is a file `broken`.
 fn toggled(place: &Place, instead: &str, more: Value) -> Value {
     let mut entry = place.fixture("fix", &[], more);
     let (starts, broken) = (place.path("starts"), place.path("broken"));
@@ -320,7 +321,8 @@ fn bring_about(code: &str) -> Shown {
         ),
         "SCRIPT_FAILED" => script("throw new Error('on purpose')"),
         "SCRIPT_LIMIT" => script("const deeper = () => deeper() + 1; return deeper()"),
-        // What a person is asked, and what changed definitions do, is shown in pins.rs; agents' doors are in door.rs.
+        // What a person is asked, and what changed definitions do, is shown in pins.rs; agents'
+        // doors are in door.rs.
         "LIMIT_USER" | "PIN_CHANGED" | "BUDGET_SPENT" => return Shown::Elsewhere,
         // Nobody can bring about a fault that nobody knows of.
         "INTERNAL" => return Shown::Elsewhere,
@@ -432,7 +434,8 @@ fn sent(daemon: &Daemon<'_>, number: i64) -> Option<Value> {
     })
 }
 
-/// What becomes of a server's error on its way: the same number, another one, or one of our own codes.
+/// What becomes of a server's error on its way: the same number, another one, or one of our own
+/// codes.
 fn relayed(
     number: i64,
     server_is_modern: bool,
@@ -520,8 +523,8 @@ fn the_breaker_opens_is_half_open_and_closes() {
     place.registry(&json!({ "fix": entry, "good": place.fixture("good", &[], json!({})) }));
     let daemon = place.start(&[]);
     let mut client = daemon.quiet(LEGACY);
-    // An attempt to start a server whose era is not known takes two processes: it may be legacy, and have died of the
-    // question.
+    // An attempt to start a server whose era is not known takes two processes: it may be legacy,
+    // and have died of the question.
     const ATTEMPT: usize = 2;
     // How many processes a call starts, and what becomes of it.
     let mut call = || {
@@ -536,8 +539,8 @@ fn the_breaker_opens_is_half_open_and_closes() {
         assert!(text.contains("it is broken"), "{text}");
         (starts(&place) - before, text)
     };
-    // It opens: calls are refused, with the reason, without a process. Five seconds is the longest pause: in it there
-    // is time to look.
+    // It opens: calls are refused, with the reason, without a process. Five seconds is the longest
+    // pause: in it there is time to look.
     wait_for("four failures", || {
         call();
         (starts(&place) >= 4 * ATTEMPT).then_some(())
@@ -557,7 +560,8 @@ fn the_breaker_opens_is_half_open_and_closes() {
         "counted",
         "each server has its own"
     );
-    // It is half-open: when the pause is over one process is tried, and when that fails there is another pause.
+    // It is half-open: when the pause is over one process is tried, and when that fails there is
+    // another pause.
     let (started, _) = wait_for("the end of the pause", || {
         Some(call()).filter(|(started, _)| *started > 0)
     });
@@ -580,7 +584,8 @@ fn the_breaker_opens_is_half_open_and_closes() {
         (counted > 0).then_some(ids)
     });
     assert_eq!(ids.len(), 20);
-    // One attempt for all who waited. It is closed: that process serves, and nothing of the failures is left.
+    // One attempt for all who waited. It is closed: that process serves, and nothing of the
+    // failures is left.
     assert_eq!(starts(&place) - before, ATTEMPT);
     let server = daemon.server("fix");
     assert_eq!(

@@ -1,5 +1,6 @@
-//! Servers behind a URL that break the rules of HTTP or TLS: each call ends in an answer or an error that says why,
-//! within its limits, nothing goes where it was not meant to, and a server that behaves again is served again.
+//! Servers behind a URL that break the rules of HTTP or TLS: each call ends in an answer or an
+//! error that says why, within its limits, nothing goes where it was not meant to, and a server
+//! that behaves again is served again.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -287,7 +288,8 @@ fn a_certificate_is_looked_at_for_each_connection() {
         ),
         (authority.shows("localhost", 2020), "expired"),
     ] {
-        // It changes while a session is open: the next connection is refused, before anything is said.
+        // It changes while a session is open: the next connection is refused, before anything is
+        // said.
         *shown.lock().unwrap() = shows;
         port.cut();
         let refused = client.call("web__echo", json!({}));

@@ -1,5 +1,5 @@
-//! Servers that break the rules: every call ends in an answer or an error within its limit, memory stays bounded, and
-//! the clients of other servers notice nothing.
+//! Servers that break the rules: every call ends in an answer or an error within its limit, memory
+//! stays bounded, and the clients of other servers notice nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
@@ -11,7 +11,8 @@ use colibri_tests::{
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-/// The most memory that the daemon may ever use here: a few frames of 16 MiB and what queues may hold.
+/// The most memory that the daemon may ever use here: a few frames of 16 MiB and what queues may
+/// hold.
 const MAX_MEMORY: u64 = 400 * 1024 * 1024;
 
 /// A place with a server that misbehaves, `bad`, and one that does not, `good`.
@@ -24,7 +25,8 @@ fn place(args: &[&str], more: Value) -> Place {
     place
 }
 
-/// Does `work` while another client calls the good server again and again, and checks the daemon's memory.
+/// Does `work` while another client calls the good server again and again, and checks the daemon's
+/// memory.
 fn while_others_are_served<T>(daemon: &Daemon<'_>, work: impl FnOnce() -> T) -> T {
     daemon.assert_serves("good__count");
     let over = AtomicBool::new(false);

@@ -1,4 +1,5 @@
-//! Servers that start slowly, fail or talk too much: whom they hold up, who hears of it, and what is recorded.
+//! Servers that start slowly, fail or talk too much: whom they hold up, who hears of it, and what
+//! is recorded.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -274,8 +275,8 @@ fn one_that_cannot_start_is_not_started_by_each_list() {
         (place.started("bad").len() > 2).then_some(())
     });
     daemon.wait_for_log("could not be started");
-    // After 0, 5, 15, 35 s and so on; an attempt takes two processes: the first may have died of the question in which
-    // era it lives.
+    // After 0, 5, 15, 35 s and so on; an attempt takes two processes: the first may have died of
+    // the question in which era it lives.
     let pauses = (began.elapsed().as_secs() / 5 + 1).ilog2() as usize;
     let starts = place.started("bad").len();
     assert!(
@@ -327,7 +328,8 @@ fn a_call_waits_for_the_server_that_it_names() {
     }
 }
 
-/// Sixty clients that call one server, each with a process of its own, start no other server, and each gets its answer.
+/// Sixty clients that call one server, each with a process of its own, start no other server, and
+/// each gets its answer.
 #[test]
 fn many_clients_of_one_server_start_no_other() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Logins at servers behind a URL, by the built programs: a server that wants tokens, an issuer of them, and `colibri-mcp
-//! login` with a browser that consents at once.
+//! Logins at servers behind a URL, by the built programs: a server that wants tokens, an issuer of
+//! them, and `colibri-mcp login` with a browser that consents at once.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! The relay and the servers behind it: calls in both eras, what is offered, what is kept and counted, the trail, and
-//! what hostile servers try.
+//! The relay and the servers behind it: calls in both eras, what is offered, what is kept and
+//! counted, the trail, and what hostile servers try.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,5 +1,5 @@
-//! What servers have beyond tools, through the built daemon: prompts, resources, templates and completions, by names
-//! and URIs that lead back to their server, in every pair of eras.
+//! What servers have beyond tools, through the built daemon: prompts, resources, templates and
+//! completions, by names and URIs that lead back to their server, in every pair of eras.
 
 use std::fs;
 

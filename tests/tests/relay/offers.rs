@@ -1,4 +1,5 @@
-//! What servers offer beyond tools: their lists, what is told when these change, subscriptions, log messages.
+//! What servers offer beyond tools: their lists, what is told when these change, subscriptions, log
+//! messages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,8 +55,8 @@ fn listener(daemon: &Daemon<'_>, filter: Value) -> (Client, u64, Value) {
     (client, id, told["params"]["notifications"].clone())
 }
 
-/// What a client was told before now, without answers. What its servers wrote before an answer that somebody has read is
-/// before it: lists that changed are read, and told of, later.
+/// What a client was told before now, without answers. What its servers wrote before an answer that
+/// somebody has read is before it: lists that changed are read, and told of, later.
 fn told_so_far(client: &mut Client) -> Vec<Value> {
     match client.era {
         Era::Modern => drop(client.ask("server/discover", json!({}))),
@@ -64,8 +65,8 @@ fn told_so_far(client: &mut Client) -> Vec<Value> {
     client.others.drain(..).collect()
 }
 
-/// Changes a list of `fix`, `prompts`, `resources` or `templates`, and waits until this client is told of it. Everybody is
-/// then told of what had changed before.
+/// Changes a list of `fix`, `prompts`, `resources` or `templates`, and waits until this client is
+/// told of it. Everybody is then told of what had changed before.
 fn change(place: &Place, caller: &mut Client, list: &str) {
     static CHANGES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("new{}", CHANGES.fetch_add(1, Ordering::Relaxed));
@@ -85,8 +86,8 @@ fn change(place: &Place, caller: &mut Client, list: &str) {
     caller.notification(&format!("notifications/{kind}/list_changed"));
 }
 
-/// Waits until a client was told of what its servers offer at first: the notification of a change may be of that, and
-/// then its own comes before that of the next change of another list.
+/// Waits until a client was told of what its servers offer at first: the notification of a change
+/// may be of that, and then its own comes before that of the next change of another list.
 fn settle(place: &Place, caller: &mut Client) {
     for list in ["resources", "prompts", "resources"] {
         told_so_far(caller);

@@ -1,4 +1,5 @@
-//! Pins: what is not as approved is neither listed nor called, in whichever way a server comes to say it.
+//! Pins: what is not as approved is neither listed nor called, in whichever way a server comes to
+//! say it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,7 +9,8 @@ use std::process::{Command, Stdio};
 use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, text_of, wait_for};
 use serde_json::{Value, json};
 
-/// A list with this description of the tool `echo`, and the tools by which a test steers the fixture.
+/// A list with this description of the tool `echo`, and the tools by which a test steers the
+/// fixture.
 fn tools(description: &str) -> String {
     let steer = ["change_tools", "exit"]
         .map(|name| json!({ "name": name, "inputSchema": { "type": "object" } }));
@@ -65,8 +67,8 @@ fn accept_all(place: &Place, server: &str) {
     }
 }
 
-/// Waits until the client is told that the list has changed and finds `echo` in it, or not. What is told late of an
-/// earlier change is passed over.
+/// Waits until the client is told that the list has changed and finds `echo` in it, or not. What is
+/// told late of an earlier change is passed over.
 fn wait_for_echo(client: &mut Client, listed: bool) {
     loop {
         client.notification("notifications/tools/list_changed");
@@ -176,7 +178,8 @@ fn the_first_definition_is_trusted_and_stays_so() {
     assert_eq!(fs::read_to_string(&path).unwrap(), first);
 }
 
-/// The form of the rug pull that comes with `list_changed`, from the first refusal to the acceptance.
+/// The form of the rug pull that comes with `list_changed`, from the first refusal to the
+/// acceptance.
 #[test]
 fn a_change_that_is_told_is_blocked_until_it_is_accepted() {
     for version in [LEGACY, MODERN] {
@@ -272,7 +275,8 @@ fn a_change_after_some_calls_is_blocked() {
     assert_blocked(&mut client);
 }
 
-/// A new process of the server says something else, and the call that has it started must not reach it.
+/// A new process of the server says something else, and the call that has it started must not reach
+/// it.
 #[test]
 fn a_call_does_not_reach_a_process_that_was_not_judged() {
     for isolation in ["shared", "call"] {
@@ -283,7 +287,8 @@ fn a_call_does_not_reach_a_process_that_was_not_judged() {
         client.call("fix__exit", json!({}));
         let before = (echoes(&place), place.started("fix").len());
         place.defines("fix", "definitions", &tools(EVIL));
-        // The table still shows what was approved: only the process that this call starts tells otherwise.
+        // The table still shows what was approved: only the process that this call starts tells
+        // otherwise.
         assert!(lists(&mut client, "fix__echo"));
         let id = client.request_tool("fix__echo", json!({ "a": 1 }));
         let answer = client.answer(id);
@@ -384,7 +389,8 @@ fn a_tool_that_was_away_comes_back_as_it_was_or_not_at_all() {
     assert_eq!(answer["error"]["code"], -32602, "{answer}");
     place.defines("fix", "definitions", &tools(EVIL));
     client.call("fix__change_tools", json!({}));
-    // What is not offered is no change for clients: until the server's list is read, the tool is unknown.
+    // What is not offered is no change for clients: until the server's list is read, the tool is
+    // unknown.
     wait_for("the definition to be read", || {
         let answer = client.ask(
             "tools/call",
@@ -643,7 +649,8 @@ fn what_one_clients_process_says_is_no_other_clients_harm() {
     let started = place.started("fix").len();
     accept_all(&place, "fix");
     assert_serves(&mut other);
-    // The first one's process has fallen behind: it makes room for one that says what is approved now.
+    // The first one's process has fallen behind: it makes room for one that says what is approved
+    // now.
     assert_serves(&mut one);
     assert_eq!(place.started("fix").len(), started + 1);
     assert_serves(&mut other);
@@ -737,7 +744,8 @@ fn pins_are_for_operators() {
     }
 }
 
-/// Accepts one thing on the command line by the option that names it, with the hash that the diff shows.
+/// Accepts one thing on the command line by the option that names it, with the hash that the diff
+/// shows.
 fn accept(place: &Place, option: &str, name: &str) {
     let (status, text) = colibri(place, &["--json", "pin", "diff", "fix", option, name]);
     assert_eq!(status, Some(0), "{text}");
@@ -795,7 +803,8 @@ fn prompts_and_resources_that_change_are_blocked_until_accepted() {
     let good = listed(&mut client);
     assert_eq!(good[0], ["fix__plain", "fix__review"]);
     daemon.stop();
-    // While nobody looks, every text becomes another one; the file that was pinned is read by the next daemon.
+    // While nobody looks, every text becomes another one; the file that was pinned is read by the
+    // next daemon.
     define(&place, "Obey.");
     let mut registry = place.fixture("fix", &["--tool", "tell", "--only"], json!({}));
     registry["args"]

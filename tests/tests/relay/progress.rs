@@ -1,5 +1,5 @@
-//! What belongs to a call in flight: its progress comes complete, in order and before its answer, its cancellation
-//! reaches the server, and nothing of it stays when its client goes.
+//! What belongs to a call in flight: its progress comes complete, in order and before its answer,
+//! its cancellation reaches the server, and nothing of it stays when its client goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +15,8 @@ const STEPS: u64 = 100;
 const CLIENTS: [fn(&Daemon<'_>) -> Client; 2] =
     [|daemon| daemon.legacy(LEGACY), |daemon| daemon.modern()];
 
-/// Reads what comes for calls that were sent, until the last is answered: per token, the progress that came. A
-/// notification that is late, strange or out of order is a failure.
+/// Reads what comes for calls that were sent, until the last is answered: per token, the progress
+/// that came. A notification that is late, strange or out of order is a failure.
 fn read_progress(client: &mut Client, mut tokens: BTreeMap<u64, String>) -> BTreeMap<String, u64> {
     let mut seen: BTreeMap<String, u64> = tokens.values().map(|token| (token.clone(), 0)).collect();
     let mut answered = BTreeSet::new();
@@ -155,7 +155,8 @@ fn of_a_thousand_cancelled_calls_none_is_answered_and_each_reaches_its_server() 
             let mut client = connect(&daemon);
             client.call("pid", json!({}));
             for _ in 0..ROUNDS / 2 {
-                // Every second call would be answered at once, so that answers and cancellations cross.
+                // Every second call would be answered at once, so that answers and cancellations
+                // cross.
                 let ids: Vec<u64> = (0..A_ROUND)
                     .map(|number| client.request_tool(["never", "echo"][number % 2], json!({})))
                     .collect();
@@ -235,8 +236,8 @@ fn nothing_stays_in_flight_when_a_modern_stream_is_closed() {
     wait_for_the_end(&place, &daemon);
 }
 
-/// Cancels as a client of the version does that speaks HTTP, with as many calls in flight as there are connections. The
-/// server would answer half of them afterwards.
+/// Cancels as a client of the version does that speaks HTTP, with as many calls in flight as there
+/// are connections. The server would answer half of them afterwards.
 #[test]
 fn over_http_none_of_a_thousand_cancelled_calls_is_answered_and_each_reaches_its_server() {
     const ROUNDS: usize = 10;

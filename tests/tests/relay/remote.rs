@@ -1,4 +1,5 @@
-//! Servers behind a URL: that they are servers like any, and what becomes of calls where HTTP fails.
+//! Servers behind a URL: that they are servers like any, and what becomes of calls where HTTP
+//! fails.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -102,7 +103,8 @@ fn a_url_server_and_a_process_are_told_apart_by_name_alone() {
 
 #[test]
 fn a_call_that_may_have_been_read_is_not_sent_again() {
-    // The connection ends after the request, in the middle of the answer, or with fewer bytes than it says.
+    // The connection ends after the request, in the middle of the answer, or with fewer bytes than
+    // it says.
     for part in [
         "",
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"jsonrpc\"",

@@ -1,4 +1,5 @@
-//! Results over their limit: kept whole, whatever kind they are, read in pieces by who called, and by nobody else.
+//! Results over their limit: kept whole, whatever kind they are, read in pieces by who called, and
+//! by nobody else.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -10,8 +11,8 @@ use colibri_tests::{
 };
 use serde_json::{Value, json};
 
-/// What an answer says of the result that is kept: its handle and how many bytes it has. Of a tool's it has the beginning,
-/// and is none of an error.
+/// What an answer says of the result that is kept: its handle and how many bytes it has. Of a
+/// tool's it has the beginning, and is none of an error.
 fn kept(answer: &Value) -> (String, u64) {
     let result = answer.get("result").unwrap_or(answer);
     let (said, says) = match answer["error"].is_object() {
@@ -555,7 +556,8 @@ fn what_is_no_result_is_no_way_around_the_limit() {
     }
 }
 
-/// The bytes of the answer to a read of this handle, by a user that is not the daemon's where the test is root.
+/// The bytes of the answer to a read of this handle, by a user that is not the daemon's where the
+/// test is root.
 fn read_by_a_stranger(place: &Place, handle: &str) -> String {
     let argument = format!("handle={handle}");
     let output = place
@@ -680,7 +682,8 @@ fn free(place: &Place) -> u64 {
     found.blocks_available() * found.fragment_size()
 }
 
-/// Fills a file system: one file after the other of a size, until there is no space for a byte more.
+/// Fills a file system: one file after the other of a size, until there is no space for a byte
+/// more.
 fn fill(mut next: impl FnMut() -> PathBuf, content: &[u8]) {
     use std::io::Write as _;
     while fs::write(next(), content).is_ok() {}

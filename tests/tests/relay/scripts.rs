@@ -1,4 +1,5 @@
-//! Scripts: one call that makes many, each with all that holds for calls, in a process that can do nothing else.
+//! Scripts: one call that makes many, each with all that holds for calls, in a process that can do
+//! nothing else.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -82,7 +83,8 @@ fn a_script_makes_many_calls_and_only_what_it_returns_is_answered() {
             .map(|record| record.rec)
             .collect();
         let outer = records.iter().find(|record| record["tool"] == RUN).unwrap();
-        // A call of a tool that was only looked at then enters twice: the second record continues the first.
+        // A call of a tool that was only looked at then enters twice: the second record continues
+        // the first.
         let continued = |n: &Value| records.iter().any(|record| record["continues"] == *n);
         let inner: Vec<_> = records
             .iter()

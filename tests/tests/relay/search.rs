@@ -1,5 +1,5 @@
-//! Tools that are found instead of listed: what a list shows in each mode, what is found, and that a call through
-//! `colibri_call_tool` is the call by name.
+//! Tools that are found instead of listed: what a list shows in each mode, what is found, and that
+//! a call through `colibri_call_tool` is the call by name.
 
 use colibri_tests::{Client, Daemon, LEGACY, Place, code_of, text_of, wait_for};
 use serde_json::{Value, json};
@@ -8,7 +8,8 @@ fn me() -> String {
     nix::unistd::geteuid().to_string()
 }
 
-/// A policy for the user of this test: all of the servers `git` and `fs` but one tool, and these keys.
+/// A policy for the user of this test: all of the servers `git` and `fs` but one tool, and these
+/// keys.
 fn policy(more: Value) -> String {
     let mut rule = json!({
         "gates": ["write", "external-call"],
@@ -285,7 +286,8 @@ fn a_call_through_another_is_the_call_by_name() {
                         record.as_object_mut().unwrap().remove(varies);
                     }
                 }
-                // A result over its limit names its own record, and the handle under which it is kept.
+                // A result over its limit names its own record, and the handle under which it is
+                // kept.
                 let result = result.to_string();
                 let words = result.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
                 let own = |word: &&str| {

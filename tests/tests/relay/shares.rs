@@ -1,10 +1,12 @@
-//! What one user may take of what all users have in common: connections, bytes of trail, bytes of messages.
+//! What one user may take of what all users have in common: connections, bytes of trail, bytes of
+//! messages.
 
 use colibri_tests::http::Http;
 use colibri_tests::{Bridge, Client, LEGACY, NEIGHBOUR, Neighbour, Place, code_of, text_of};
 use serde_json::{Value, json};
 
-/// The most memory that the daemon may use beside an attack: its budget for messages, and what a debug build takes.
+/// The most memory that the daemon may use beside an attack: its budget for messages, and what a
+/// debug build takes.
 const MAX_MEMORY: u64 = 400 << 20;
 
 /// Another ordinary user than the neighbour: no operator, for whom places are kept.
@@ -122,8 +124,8 @@ fn an_operator_has_what_no_user_may_take() {
     daemon.stop();
 }
 
-/// Every call of another user is answered while a neighbour does this, whatever its length, by lines and over HTTP; and
-/// those whose connections are cut off are the neighbour's.
+/// Every call of another user is answered while a neighbour does this, whatever its length, by
+/// lines and over HTTP; and those whose connections are cut off are the neighbour's.
 fn others_are_served_beside(attack: &str, count: usize) {
     let place = Place::of_fixture(&[], json!({}));
     place.open_to_group();

@@ -1,4 +1,5 @@
-//! Skills: of servers behind their prefix, of Colibri itself, pinned by their digests; in both eras.
+//! Skills: of servers behind their prefix, of Colibri itself, pinned by their digests; in both
+//! eras.
 
 use std::fs;
 use std::process::Stdio;

@@ -1,4 +1,5 @@
-//! Servers of another host, through a real sshd(8): two daemons, two trails, and what stands in the way.
+//! Servers of another host, through a real sshd(8): two daemons, two trails, and what stands in the
+//! way.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -69,7 +70,8 @@ fn origin(place: &Place) -> String {
     key.split('+').next().unwrap().to_owned()
 }
 
-/// The pairs of records of calls of this tool: where the call entered, for its real target, and where it ended.
+/// The pairs of records of calls of this tool: where the call entered, for its real target, and
+/// where it ended.
 fn calls(place: &Place, tool: &str) -> Vec<(Value, Value)> {
     let records = place.trail();
     let of_tool = |record: &&Value| record["kind"] == "enter" && record["tool"] == tool;
@@ -86,7 +88,8 @@ fn calls(place: &Place, tool: &str) -> Vec<(Value, Value)> {
     records.iter().filter(of_tool).filter_map(pair).collect()
 }
 
-/// Show 3 of the many hosts: a call through ssh, one that the other's policy refuses, and both trails.
+/// Show 3 of the many hosts: a call through ssh, one that the other's policy refuses, and both
+/// trails.
 #[test]
 #[cfg_attr(not(sshd), ignore = "needs openssh-server")]
 fn two_hosts_record_a_call_under_each_others_numbers() {
@@ -160,7 +163,8 @@ fn two_hosts_record_a_call_under_each_others_numbers() {
     daemon_there.stop();
 }
 
-/// A file of ssh_config(5) that wants all that it can want, and a host with a banner: the call is made, and nothing else.
+/// A file of ssh_config(5) that wants all that it can want, and a host with a banner: the call is
+/// made, and nothing else.
 #[test]
 #[cfg_attr(not(sshd), ignore = "needs openssh-server")]
 fn a_hostile_configuration_gets_nothing() {

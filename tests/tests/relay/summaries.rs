@@ -1,5 +1,5 @@
-//! Summaries of tools over the built programs: a server in the model adapter's place is asked about what is approved,
-//! through the chain, and says whatever a provider may say.
+//! Summaries of tools over the built programs: a server in the model adapter's place is asked about
+//! what is approved, through the chain, and says whatever a provider may say.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -52,7 +52,8 @@ fn tools(tools: &[(&str, &str)]) -> String {
     Value::from_iter(tools).to_string()
 }
 
-/// A place with an adapter that answers so, and the fixture `fix` with the tools `echo` and `count`.
+/// A place with an adapter that answers so, and the fixture `fix` with the tools `echo` and
+/// `count`.
 fn place(key: &str, answer: Value) -> Place {
     let place = Place::new();
     place.registry(&servers(&place, key, answer));
@@ -147,7 +148,8 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
     let exits = |rec: &Value| rec["integration_id"] == "model-api" && rec["result"] == "SUCCESS";
     assert_eq!((recorded(&enters), recorded(&exits)), (2, 2), "{trail:?}");
 
-    // Another daemon has them; what has come, and what was approved anew, is asked about, and what waits is not.
+    // Another daemon has them; what has come, and what was approved anew, is asked about, and what
+    // waits is not.
     place.defines(
         "fix",
         "definitions",
@@ -204,7 +206,8 @@ fn tools_are_summarised_once_through_the_chain_and_other_definitions_anew() {
 #[test]
 fn nothing_is_sent_without_the_flag_or_the_gate_or_the_adapter() {
     let place = place(CALL, completed(json!("Does it.")));
-    // What one has learned, another would ask about when it starts: before the adapter gets a call of ours.
+    // What one has learned, another would ask about when it starts: before the adapter gets a call
+    // of ours.
     let daemon = place.start(&["--learn"]);
     place.wait_for_state("Says it again.");
     daemon.stop();
@@ -254,7 +257,8 @@ fn a_wrong_model_ends_the_batch_until_a_reload() {
     let daemon = place.start(&FLAGS);
     daemon.wait_for_log("404: there is no model test/\\u{1b}[31mmodel");
     assert_eq!((asked(&place).len(), kept(&place).len()), (1, 0));
-    // That tools which come are no reason to ask again is tested with the maker, under a clock of its own.
+    // That tools which come are no reason to ask again is tested with the maker, under a clock of
+    // its own.
     place.defines(
         "fix",
         "definitions",

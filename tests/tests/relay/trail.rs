@@ -1,5 +1,5 @@
-//! The trail against real processes: nothing gets past it, nothing happens that it cannot record, and what a killed
-//! daemon leaves of it verifies.
+//! The trail against real processes: nothing gets past it, nothing happens that it cannot record,
+//! and what a killed daemon leaves of it verifies.
 //!
 //! What is done to its bytes afterwards is `trail/campaign.rs` in the daemon's own tests.
 
@@ -25,7 +25,8 @@ use colibri_tests::{
 };
 use serde_json::{Value, json};
 
-/// A fixture server whose calls are recorded in full, and which looks at the trail whenever it receives something.
+/// A fixture server whose calls are recorded in full, and which looks at the trail whenever it
+/// receives something.
 fn watched(place: &Place, name: &str, args: &[&str], mut more: Value) -> Value {
     let trail = place.trail_directory();
     let mut all = vec!["--trail", trail.to_str().unwrap()];
@@ -62,9 +63,9 @@ fn ending(record: &Record) -> String {
     ending.trim_end().to_owned()
 }
 
-/// The records that follow the first `before`, once as many calls have ended as have begun. Each end must be that of a
-/// call that began there, and each beginning must have its one end; a beginning that goes on in another one has it
-/// there.
+/// The records that follow the first `before`, once as many calls have ended as have begun. Each
+/// end must be that of a call that began there, and each beginning must have its one end; a
+/// beginning that goes on in another one has it there.
 fn calls_since(place: &Place, before: usize) -> Vec<String> {
     let new = wait_for("every call's end", || {
         let new = place.records().split_off(before);
@@ -113,7 +114,8 @@ fn recorded(place: &Place, work: impl FnOnce()) -> Vec<String> {
 
 // No way around it.
 
-/// The names in the daemon's own table of methods, so that a method that comes later is not forgotten here.
+/// The names in the daemon's own table of methods, so that a method that comes later is not
+/// forgotten here.
 fn methods() -> Vec<&'static str> {
     let source = include_str!("../../../crates/colibri-protocol/src/method.rs");
     let rows = source.split("facts(").map(str::trim_start);
@@ -131,8 +133,8 @@ fn methods() -> Vec<&'static str> {
     names
 }
 
-/// The operator's methods, from the sources that answer them, with names of notifications among them: no methods,
-/// those.
+/// The operator's methods, from the sources that answer them, with names of notifications among
+/// them: no methods, those.
 fn operator_methods() -> Vec<&'static str> {
     let sources = [
         include_str!("../../../colibri-mcpd/src/ops/agents.rs"),
@@ -586,7 +588,8 @@ fn every_way_a_call_can_go_leaves_its_records() {
             legacy.ask("tools/list", json!({ "cursor": "no cursor" }));
         },
     );
-    // What is no request, or none that may be made now, asks nobody for anything: it has an answer and no record.
+    // What is no request, or none that may be made now, asks nobody for anything: it has an answer
+    // and no record.
     expect("what is no request", &[], &mut || {
         let waits = r#"{"jsonrpc":"2.0","id":7,"method":7}"#;
         for line in [
@@ -610,7 +613,8 @@ fn every_way_a_call_can_go_leaves_its_records() {
             place.assert_entered(server) > 0 || server == "strict",
             "{server} was never called"
         );
-        // Beside calls a server hears only what the daemon itself has to say, and cancellations of calls.
+        // Beside calls a server hears only what the daemon itself has to say, and cancellations of
+        // calls.
         for (_, kind, line) in place.record(server) {
             let message: Value = serde_json::from_slice(&line).unwrap_or_default();
             let method = message["method"].as_str().unwrap_or_default();
@@ -712,7 +716,8 @@ fn the_daemon_tells_its_own_state_although_nothing_can_be_recorded() {
     daemon.stop();
 }
 
-/// Files of the state directory, cut off as a power failure may leave them: the daemon starts, or says what to do.
+/// Files of the state directory, cut off as a power failure may leave them: the daemon starts, or
+/// says what to do.
 #[test]
 fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
     let place = Place::new();
@@ -797,7 +802,8 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
                         text_of(&daemon.quiet(LEGACY).call("fix__count", json!({}))),
                         "counted"
                     );
-                    // What is cut off of a longer one is in its log; a file without that is `store/tests.rs`'s.
+                    // What is cut off of a longer one is in its log; a file without that is
+                    // `store/tests.rs`'s.
                     if name == "colibri.db" && left == 0 {
                         daemon.wait_for_log("is empty, as a power failure may leave it");
                     }
@@ -810,8 +816,9 @@ fn what_a_power_failure_can_leave_starts_or_says_what_to_do() {
     }
 }
 
-/// A small file system on the trail's directory; unmounted when dropped. The state directory beside it stays usable:
-/// its database keeps files open, and a file system with open files cannot be made read-only.
+/// A small file system on the trail's directory; unmounted when dropped. The state directory beside
+/// it stays usable: its database keeps files open, and a file system with open files cannot be made
+/// read-only.
 struct Small(PathBuf);
 
 impl Small {
@@ -884,8 +891,8 @@ impl Caller {
         Err(answer["error"]["message"].as_str().unwrap().to_owned())
     }
 
-    /// Calls until one is refused, and checks that it is so for everything else too, and that nothing reaches the
-    /// server any more.
+    /// Calls until one is refused, and checks that it is so for everything else too, and that
+    /// nothing reaches the server any more.
     fn until_refused(&mut self, place: &Place, daemon: &Daemon<'_>, why: &str) {
         let mut last = String::new();
         wait_for(why, || {
@@ -917,7 +924,8 @@ impl Caller {
             json!({ "name": "colibri_snapshot", "arguments": {} }),
         );
         assert_eq!(code_of(&refused), Some("TRAIL_UNAVAILABLE"), "{refused}");
-        // Operators read the reason where they look: in status, which needs no record, and in the metrics.
+        // Operators read the reason where they look: in status, which needs no record, and in the
+        // metrics.
         let told = modern.call("colibri_status", json!({}));
         assert!(
             told["structuredContent"]["trail_error"]
@@ -1030,8 +1038,8 @@ fn a_full_and_a_read_only_disk_refuse_calls_until_they_are_not() {
         small.make_room();
         caller.until_served(&place);
 
-        // A call that was on its way when the disk became full has been made; its answer is held back, since what
-        // became of it cannot be recorded.
+        // A call that was on its way when the disk became full has been made; its answer is held
+        // back, since what became of it cannot be recorded.
         let mut early = daemon.quiet(LEGACY);
         let until = format!("full {}", flags.len());
         let id = early.request_tool("fix__wait", json!({ "until": until }));
@@ -1113,8 +1121,9 @@ fn a_removed_and_a_moved_directory_refuse_calls_until_they_are_back() {
         let first = place.records().remove(0);
         assert!(first.is("recovered"), "{first:?}");
         daemon.stop();
-        // Whoever removed the older segments is found out. With copies of them in place all is there but a record
-        // that was on its way into the removed file when that was noticed, if one was.
+        // Whoever removed the older segments is found out. With copies of them in place all is
+        // there but a record that was on its way into the removed file when that was noticed, if
+        // one was.
         assert!(!place.trail_command(&["verify"]).status.success());
         for file in fs::read_dir(&aside).unwrap().flatten() {
             fs::copy(file.path(), trail.join(file.file_name())).unwrap();
@@ -1216,7 +1225,8 @@ const CLIENT: &str = "/usr/local/bin/colibri-mcp";
 const DAEMON: &str = "/usr/local/sbin/colibri-mcpd";
 const SYSLOG: &str = "/dev/log";
 
-/// The paths of an installed Colibri that the script uses, and a syslogd. What was there before comes back at the end.
+/// The paths of an installed Colibri that the script uses, and a syslogd. What was there before
+/// comes back at the end.
 #[cfg(target_os = "linux")]
 struct Installed {
     _lock: File,

@@ -1,5 +1,5 @@
-//! The ways out of the process that runs a script: none is open, and each step that gives up rights closes some by itself,
-//! so that one that was taken out would be noticed.
+//! The ways out of the process that runs a script: none is open, and each step that gives up rights
+//! closes some by itself, so that one that was taken out would be noticed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use colibri_tests::program;
 
-/// The signal by which the kernel ends a process at a system call that its filter does not let through.
+/// The signal by which the kernel ends a process at a system call that its filter does not let
+/// through.
 const KILLED: &str = "killed by signal 31";
 
 fn ways() -> Vec<String> {
@@ -87,7 +88,8 @@ fn no_way_out_is_open() {
 #[test]
 #[cfg(target_os = "linux")]
 fn each_step_by_itself_closes_its_ways() {
-    // The filter of system calls closes all but one by itself: a call that it let through would be seen here.
+    // The filter of system calls closes all but one by itself: a call that it let through would be
+    // seen here.
     for (way, said) in attempts("calls") {
         if way != "three gigabytes" {
             assert_eq!(said, KILLED, "{way}");

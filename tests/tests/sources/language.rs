@@ -1,8 +1,9 @@
-//! The language of the product's code (CONTRIBUTING, "Language"): names of types, rooms and files, openings of doc
-//! comments, errors that are strings, and `pub` that nobody needs. Run with `--nocapture`, the test prints its figures
-//! and, where a figure is over its limit, the places.
+//! The language of the product's code (CONTRIBUTING, "Language"): names of types, rooms and files,
+//! openings of doc comments, errors that are strings, and `pub` that nobody needs. Run with
+//! `--nocapture`, the test prints its figures and, where a figure is over its limit, the places.
 //!
-//! The product is all of `src` of the programs and of `crates` but what stands below `#[cfg(test)]`.
+//! The product is all of `src` of the programs and of `crates` but what stands below
+//! `#[cfg(test)]`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -87,7 +88,8 @@ const QUESTION_WORDS: [&str; 11] = [
     "How", "That", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why",
 ];
 
-/// Names that are no noun although they end like one of the language's nouns would not: irregular participles.
+/// Names that are no noun although they end like one of the language's nouns would not: irregular
+/// participles.
 const IRREGULAR: [&str; 32] = [
     "Again",
     "Begun",

@@ -1,5 +1,5 @@
-//! The sources themselves: their names and dependencies, what pages and scripts name, and the targets of the fuzzer on
-//! its seeds.
+//! The sources themselves: their names and dependencies, what pages and scripts name, and the
+//! targets of the fuzzer on its seeds.
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 

@@ -1,8 +1,9 @@
-//! What `docs/architecture.md` says of the rooms is what the code does: each arrow of its figure stands for a use, each
-//! use has its arrow, and neither rooms nor files use each other in a circle.
+//! What `docs/architecture.md` says of the rooms is what the code does: each arrow of its figure
+//! stands for a use, each use has its arrow, and neither rooms nor files use each other in a
+//! circle.
 //!
-//! A room is a crate, or a folder (or a file) directly below `colibri-mcpd/src`. What stands below `#[cfg(test)]` does
-//! not count.
+//! A room is a crate, or a folder (or a file) directly below `colibri-mcpd/src`. What stands below
+//! `#[cfg(test)]` does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -205,7 +206,8 @@ impl Tree {
         Tree(modules)
     }
 
-    /// The module in which what `path` names, as seen from `from`, is defined: exports are followed to where they lead.
+    /// The module in which what `path` names, as seen from `from`, is defined: exports are followed
+    /// to where they lead.
     fn resolve(&self, from: &Module, path: &[String]) -> Option<(String, Vec<String>)> {
         let (krate, mut at, mut rest) = match path.first()?.as_str() {
             "crate" => (from.krate.clone(), Vec::new(), &path[1..]),

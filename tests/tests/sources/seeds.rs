@@ -1,5 +1,5 @@
-//! The fuzzer's targets without the fuzzer: what they say of whatever bytes come holds of every seed, and of what is
-//! made of the seeds, the same in every run. `.ci/fuzz` searches further.
+//! The fuzzer's targets without the fuzzer: what they say of whatever bytes come holds of every
+//! seed, and of what is made of the seeds, the same in every run. `.ci/fuzz` searches further.
 
 #![allow(
     unreachable_pub,

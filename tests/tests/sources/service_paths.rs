@@ -1,5 +1,6 @@
-//! The paths of the service stand in `colibri-paths` alone, so that no two parts of the product look at two places. The
-//! set-user-ID helper's own are its contract, and agree with the service's where they must.
+//! The paths of the service stand in `colibri-paths` alone, so that no two parts of the product
+//! look at two places. The set-user-ID helper's own are its contract, and agree with the service's
+//! where they must.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -91,7 +91,8 @@ pub(crate) const JAIL_OWN_DESC: c_int = 0x80;
 /// jail_set(2). Returns the jail's id.
 pub(crate) fn jail_set(parameters: &mut Parameters, flags: c_int) -> Result<c_int, Errno> {
     let mut vectors = parameters.vectors();
-    // SAFETY: the vectors point into `parameters`, which lives through the call and is ours to write.
+    // SAFETY: the vectors point into `parameters`, which lives through the call and is ours to
+    // write.
     Errno::result(unsafe { libc::jail_set(vectors.as_mut_ptr(), vectors.len() as c_uint, flags) })
 }
 
@@ -114,7 +115,8 @@ pub(crate) fn jail_remove(jid: c_int) -> Result<(), Errno> {
     Errno::result(unsafe { libc::jail_remove(jid) }).map(drop)
 }
 
-/// Takes a descriptor that jail_set(2) has made, and sets it close-on-exec, which the kernel does not.
+/// Takes a descriptor that jail_set(2) has made, and sets it close-on-exec, which the kernel does
+/// not.
 pub(crate) fn take_descriptor(fd: c_int) -> Result<OwnedFd, Errno> {
     // SAFETY: the kernel has just made it for this process, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -178,9 +180,9 @@ pub(crate) fn mounted_at(fd: BorrowedFd<'_>) -> Result<MountedFileSystem, Errno>
     Ok(MountedFileSystem::from_statfs(&found))
 }
 
-/// True if the file system of `fd` holds its files itself, so that `..` leads from each of them to its root at most. A
-/// view of another file system (nullfs, unionfs, what a fuse program shows) does not, and a network's may not: a server
-/// exports directories.
+/// True if the file system of `fd` holds its files itself, so that `..` leads from each of them to
+/// its root at most. A view of another file system (nullfs, unionfs, what a fuse program shows)
+/// does not, and a network's may not: a server exports directories.
 pub(crate) fn holds_its_files(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     let kind = mounted_at(fd)?.kind;
     Ok(matches!(kind.as_str(), "ufs" | "zfs" | "tmpfs"))
@@ -189,8 +191,8 @@ pub(crate) fn holds_its_files(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
 /// Every mounted file system.
 pub(crate) fn all_mounted() -> Result<Vec<MountedFileSystem>, Errno> {
     const MNT_NOWAIT: c_int = 2;
-    // SAFETY: a null buffer asks for the number; then the buffer has room for as many bytes as are told, and only the
-    // entries that the kernel says it wrote are looked at.
+    // SAFETY: a null buffer asks for the number; then the buffer has room for as many bytes as are
+    // told, and only the entries that the kernel says it wrote are looked at.
     unsafe {
         let number = Errno::result(libc::getfsstat(std::ptr::null_mut(), 0, MNT_NOWAIT))?;
         let mut found: Vec<libc::statfs> = vec![std::mem::zeroed(); number as usize + 16];
@@ -236,8 +238,8 @@ const fn ioctl_number(direction: u64, group: u8, number: u64, size: usize) -> u6
 const IOC_IN: u64 = 0x8000_0000;
 const IOC_INOUT: u64 = 0xc000_0000;
 
-/// Adds a rule to a set of devfs(8): hides everything, or shows what matches the pattern. A rule of this number that is
-/// there already stays.
+/// Adds a rule to a set of devfs(8): hides everything, or shows what matches the pattern. A rule of
+/// this number that is there already stays.
 pub(crate) fn devfs_add_rule(
     devfs: BorrowedFd<'_>,
     set: u16,
@@ -279,7 +281,8 @@ pub(crate) fn devfs_use_set(devfs: BorrowedFd<'_>, set: u16) -> Result<(), Errno
     for number in [10, 11] {
         let request = ioctl_number(IOC_IN, b'D', number, std::mem::size_of::<u16>());
         let mut set = set;
-        // SAFETY: DEVFSIO_SUSE and DEVFSIO_SAPPLY take a pointer to a devfs_rsnum, which is 16 bits.
+        // SAFETY: DEVFSIO_SUSE and DEVFSIO_SAPPLY take a pointer to a devfs_rsnum, which is 16
+        // bits.
         Errno::result(unsafe { libc::ioctl(devfs.as_raw_fd(), request, &mut set) })?;
     }
     Ok(())
@@ -304,8 +307,8 @@ struct AliasRequest {
 
 const LOOPBACK: [u8; 16] = *b"lo0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// Gives the loopback interface of this process's network stack, a jail's own, 127.0.0.1/8, and raises it, as
-/// `ifconfig lo0 inet 127.0.0.1/8 up` does.
+/// Gives the loopback interface of this process's network stack, a jail's own, 127.0.0.1/8, and
+/// raises it, as `ifconfig lo0 inet 127.0.0.1/8 up` does.
 pub(crate) fn raise_loopback() -> Result<(), Errno> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     let socket = socket(
@@ -338,8 +341,8 @@ pub(crate) fn raise_loopback() -> Result<(), Errno> {
     let add_address = ioctl_number(IOC_IN, b'i', 43, size_of::<AliasRequest>());
     let get_flags = ioctl_number(IOC_INOUT, b'i', 17, size_of::<InterfaceRequest>());
     let set_flags = ioctl_number(IOC_IN, b'i', 16, size_of::<InterfaceRequest>());
-    // SAFETY: SIOCAIFADDR takes a pointer to an ifaliasreq, SIOCGIFFLAGS and SIOCSIFFLAGS one to an ifreq (sys/sockio.h),
-    // each of this layout and live through the call.
+    // SAFETY: SIOCAIFADDR takes a pointer to an ifaliasreq, SIOCGIFFLAGS and SIOCSIFFLAGS one to an
+    // ifreq (sys/sockio.h), each of this layout and live through the call.
     unsafe {
         Errno::result(libc::ioctl(socket.as_raw_fd(), add_address, &mut alias))?;
         Errno::result(libc::ioctl(socket.as_raw_fd(), get_flags, &mut flags))?;

@@ -87,8 +87,8 @@ pub(super) fn sysctl_read(oid: &[c_int], buffer: &mut [u8]) -> Result<usize, Err
     Ok(size)
 }
 
-/// The names below a node of sysctl(3), as the kernel has them, in its order. The first two numbers of the object ids
-/// are those of sysctl(8): {0, 1} gives a name, {0, 2} what comes next.
+/// The names below a node of sysctl(3), as the kernel has them, in its order. The first two numbers
+/// of the object ids are those of sysctl(8): {0, 1} gives a name, {0, 2} what comes next.
 pub(crate) fn sysctl_names_below(node: &str) -> Result<Vec<String>, Errno> {
     let mut names = Vec::new();
     let mut at = oid_of(node)?;
@@ -126,8 +126,8 @@ pub(crate) struct Process {
     pub session: Option<SessionId>,
 }
 
-/// The session of a process of this login class and login name, each as far as the kernel tells it (LOGINCLASSLEN,
-/// LOGNAMELEN): all sixteen digits, and the same ones in both.
+/// The session of a process of this login class and login name, each as far as the kernel tells it
+/// (LOGINCLASSLEN, LOGNAMELEN): all sixteen digits, and the same ones in both.
 fn marked(class: &[c_char], name: &[c_char]) -> Option<SessionId> {
     let text = |chars: &[c_char]| -> Vec<u8> {
         chars
@@ -148,7 +148,8 @@ pub(crate) fn processes() -> Result<Vec<Process>, Errno> {
     const ZOMBIE: c_char = 5;
     let oid = [libc::CTL_KERN, libc::KERN_PROC, KERN_PROC_PROC, 0];
     let stride = std::mem::size_of::<libc::kinfo_proc>();
-    // Room for more than there can be: what does not fit is an ENOMEM, and tried again with twice the room.
+    // Room for more than there can be: what does not fit is an ENOMEM, and tried again with twice
+    // the room.
     let mut room = 1 << 20;
     let (buffer, size) = loop {
         let mut buffer = vec![0; room];
@@ -160,7 +161,8 @@ pub(crate) fn processes() -> Result<Vec<Process>, Errno> {
     };
     let mut found = Vec::new();
     for bytes in buffer[..size].chunks_exact(stride) {
-        // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any address.
+        // SAFETY: kinfo_proc is plain data, and the slice is as long as one; it may lie at any
+        // address.
         let process: libc::kinfo_proc = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
         if process.ki_structsize as usize != stride {
             return Err(Errno::ENOTSUP);

@@ -1,5 +1,5 @@
-//! FreeBSD: a process's own state, by system call. Constants and structures that the libc crate does not have are those
-//! of the headers named beside them, here and in the files below.
+//! FreeBSD: a process's own state, by system call. Constants and structures that the libc crate
+//! does not have are those of the headers named beside them, here and in the files below.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -21,7 +21,8 @@ use kernel::{c_string, sysctl_read};
 /// A resource of setrlimit(2), as libc types it here.
 pub(crate) type Resource = c_int;
 
-/// Every limit of sys/resource.h, and what bounds it in a server. The kernel counts the last seven for a user id.
+/// Every limit of sys/resource.h, and what bounds it in a server. The kernel counts the last seven
+/// for a user id.
 pub(crate) const RESOURCES: &[(Resource, ResourceLimit)] = &[
     (
         libc::RLIMIT_CPU,
@@ -99,8 +100,9 @@ pub(crate) const MAX_SIGNAL: c_int = 128;
 /// Root can lift every limit here.
 pub(crate) const HARMLESS: &[Resource] = &[];
 
-/// The ABI note that the kernel reads a program's FreeBSD version from (sys/elf_common.h, NT_FREEBSD_ABI_TAG). zig's
-/// link drops the one of crt1, and without it the kernel takes the program for one of FreeBSD 2 and changes signals.
+/// The ABI note that the kernel reads a program's FreeBSD version from (sys/elf_common.h,
+/// NT_FREEBSD_ABI_TAG). zig's link drops the one of crt1, and without it the kernel takes the
+/// program for one of FreeBSD 2 and changes signals.
 #[repr(C)]
 struct AbiNote {
     name_size: u32,
@@ -132,15 +134,16 @@ unsafe extern "C" {
 
 /// Forgets the environment: nothing that a caller put there is ever read.
 pub(crate) fn clear_environment() -> Result<(), Errno> {
-    // SAFETY: one thread, and no reference into the environment is held; an empty environment is a null pointer, as
-    // getenv(3) and environ(7) allow.
+    // SAFETY: one thread, and no reference into the environment is held; an empty environment is a
+    // null pointer, as getenv(3) and environ(7) allow.
     unsafe { environ = std::ptr::null_mut() };
     Ok(())
 }
 
 /// procctl(2) on this process, with an argument of type `T`.
 fn procctl<T>(command: c_int, argument: *mut T) -> Result<(), Errno> {
-    // SAFETY: every caller passes the type that procctl(2) names for its command, or null where it takes none.
+    // SAFETY: every caller passes the type that procctl(2) names for its command, or null where it
+    // takes none.
     let done = unsafe {
         libc::procctl(
             libc::P_PID,
@@ -177,9 +180,10 @@ pub(crate) fn bar_tracing() -> Result<(), Errno> {
     procctl(libc::PROC_TRACE_CTL, &mut off)
 }
 
-/// Marks this process, and everything below it, as a session's: login class and login name, which only root can change.
-/// The kernel tells 17 bytes of each, so the name is the session's sixteen digits and nothing else. The caller leads a
-/// session of its own: a login name is its whole session's.
+/// Marks this process, and everything below it, as a session's: login class and login name, which
+/// only root can change. The kernel tells 17 bytes of each, so the name is the session's sixteen
+/// digits and nothing else. The caller leads a session of its own: a login name is its whole
+/// session's.
 pub(crate) fn mark(session: &SessionId) -> Result<(), Errno> {
     let (class, name) = (c_string(&session.mark())?, c_string(session.as_str())?);
     // SAFETY: C strings that live through the calls.
@@ -198,8 +202,9 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
         type_: libc::RTP_PRIO_NORMAL,
         prio: 0,
     };
-    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are passed. In a jail there
-    // is no default set to go to, which does no harm: the jail's own is the widest then.
+    // SAFETY: the structures are plain numbers, live through the calls, of the sizes that are
+    // passed. In a jail there is no default set to go to, which does no harm: the jail's own is the
+    // widest then.
     unsafe {
         Errno::result(libc::rtprio(RTP_SET, 0, &mut ordinary))?;
         libc::cpuset_setid(libc::CPU_WHICH_PID, -1, DEFAULT_SET);
@@ -224,9 +229,9 @@ pub(crate) fn reset_scheduling() -> Result<(), Errno> {
     super::clear_nice()
 }
 
-/// The fault of the standard descriptors, which must be ends of three anonymous pipes; `None` if there is none. Both
-/// ends of such a pipe can be read and written here (pipe(2)), so that ends are told by the kernel's own addresses of
-/// them.
+/// The fault of the standard descriptors, which must be ends of three anonymous pipes; `None` if
+/// there is none. Both ends of such a pipe can be read and written here (pipe(2)), so that ends are
+/// told by the kernel's own addresses of them.
 pub(crate) fn fault_of_pipes() -> Option<String> {
     let Ok(pipes) = pipes_of_this_process() else {
         return Some("the kernel does not tell what the descriptors are".to_owned());
@@ -244,9 +249,11 @@ pub(crate) fn fault_of_pipes() -> Option<String> {
     None
 }
 
-/// The descriptors of this process that are anonymous pipes, each with the addresses of both ends of the pipe.
+/// The descriptors of this process that are anonymous pipes, each with the addresses of both ends
+/// of the pipe.
 fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
-    /// sys/sysctl.h, and of sys/user.h: what a pipe is called, and where a pipe's ends stand in struct kinfo_file.
+    /// sys/sysctl.h, and of sys/user.h: what a pipe is called, and where a pipe's ends stand in
+    /// struct kinfo_file.
     const KERN_PROC_FILEDESC: c_int = 33;
     const PIPE: c_int = 3;
     const ENDS: usize = 304;
@@ -287,7 +294,8 @@ fn pipes_of_this_process() -> Result<Vec<(c_int, [u64; 2])>, Errno> {
     Ok(found)
 }
 
-/// True if a file has an access control list, of either kind, that says more than its mode (acl(3)).
+/// True if a file has an access control list, of either kind, that says more than its mode
+/// (acl(3)).
 pub(crate) fn has_acl(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
     const ACCESS: c_int = 2;
     const NFS4: c_int = 4;
@@ -343,7 +351,7 @@ pub(crate) fn signal_descendants(signal: Signal) -> Result<(), Errno> {
 
 /// close_range(2).
 pub(crate) fn close_range(first: u32, last: u32) -> Result<(), Errno> {
-    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use afterwards: one
-    // calls this before anything was opened, the other is about to exec.
+    // SAFETY: closing touches no memory. The callers hold no owner of what is closed that they use
+    // afterwards: one calls this before anything was opened, the other is about to exec.
     Errno::result(unsafe { libc::close_range(first, last, 0) }).map(drop)
 }

@@ -8,11 +8,13 @@ use super::refusal::HttpRefusal;
 use crate::policy::Gate;
 use crate::relay::Client;
 
-/// The header field that closes gates for a request or a session, as the hello does for a connection that writes lines.
+/// The header field that closes gates for a request or a session, as the hello does for a
+/// connection that writes lines.
 const NARROW: HeaderName = HeaderName::from_static("colibri-narrow");
 
-/// Checks who a request says it is for, and which page sent it: a page that an attacker's name resolves to us is told
-/// by both (DNS rebinding; 2025-11-25 and 2026-07-28, basic/transports, "Security Warning").
+/// Checks who a request says it is for, and which page sent it: a page that an attacker's name
+/// resolves to us is told by both (DNS rebinding; 2025-11-25 and 2026-07-28, basic/transports,
+/// "Security Warning").
 ///
 /// # Errors
 /// 403, or 400 for what is no host.
@@ -82,8 +84,8 @@ pub(super) fn check_content_type(headers: &HeaderMap) -> Result<(), HttpRefusal>
     ))
 }
 
-/// Checks that the client takes every kind of answer that it may get. One that does not say takes all (RFC 9110,
-/// section 12.5.1).
+/// Checks that the client takes every kind of answer that it may get. One that does not say takes
+/// all (RFC 9110, section 12.5.1).
 ///
 /// # Errors
 /// 406
@@ -132,7 +134,8 @@ pub(super) struct Narrow {
 }
 
 impl Narrow {
-    /// The content of `Colibri-Narrow`. A name that we do not know was meant to narrow, so everything is.
+    /// The content of `Colibri-Narrow`. A name that we do not know was meant to narrow, so
+    /// everything is.
     pub(super) fn read(headers: &HeaderMap) -> Narrow {
         let mut narrow = Narrow::default();
         for value in headers.get_all(NARROW) {

@@ -164,8 +164,8 @@ pub(in crate::inbound) async fn refuse_at_door(stream: UnixStream) {
     finish(stream, Some(HttpRefusal::new(StatusCode::FORBIDDEN, why))).await;
 }
 
-/// Says why what came is not served, and reads on for a while: a client that still writes when we close would not come
-/// to read it.
+/// Says why what came is not served, and reads on for a while: a client that still writes when we
+/// close would not come to read it.
 async fn finish(mut stream: UnixStream, refusal: Option<HttpRefusal>) {
     let said = async {
         if let Some(refusal) = refusal {

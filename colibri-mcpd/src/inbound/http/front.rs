@@ -28,8 +28,8 @@ use colibri_protocol::Version;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest time for a whole body.
 const BODY: Duration = Duration::from_secs(60);
-/// So much room for a body is had at once, where it is to be so long: it takes no memory before it is written to, and
-/// what grows step by step leaves pieces behind that others cannot use.
+/// So much room for a body is had at once, where it is to be so long: it takes no memory before it
+/// is written to, and what grows step by step leaves pieces behind that others cannot use.
 const ROOM: usize = 1 << 20;
 /// The path of the endpoint; followed by `/` and the id of a server, it is that server alone.
 const PATH: &str = "/mcp";

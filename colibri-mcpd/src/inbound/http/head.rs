@@ -1,5 +1,5 @@
-//! The head of a request, looked at before hyper reads it: what two readers could take for two different requests is
-//! refused here (RFC 9112, sections 2.2, 3, 5 and 6.3).
+//! The head of a request, looked at before hyper reads it: what two readers could take for two
+//! different requests is refused here (RFC 9112, sections 2.2, 3, 5 and 6.3).
 
 use super::refusal::HttpRefusal;
 use hyper::StatusCode;
@@ -158,7 +158,8 @@ fn bad(message: impl Into<String>) -> HttpRefusal {
     HttpRefusal::new(StatusCode::BAD_REQUEST, message)
 }
 
-/// Lines that end with CR and LF. One that ends otherwise has a control character in it, which is refused.
+/// Lines that end with CR and LF. One that ends otherwise has a control character in it, which is
+/// refused.
 struct HeadLines<'a>(&'a [u8]);
 
 impl<'a> Iterator for HeadLines<'a> {

@@ -34,7 +34,8 @@ use colibri_wire::{Envelope, EnvelopeKind, Json, RequestId, Tape};
 pub(super) const SESSION: &str = "mcp-session-id";
 /// The field that names the version.
 pub(super) const VERSION: &str = "mcp-protocol-version";
-/// The time after which a waiting request gets a stream, from which a client can read on when it breaks.
+/// The time after which a waiting request gets a stream, from which a client can read on when it
+/// breaks.
 const RESUMABLE_AFTER: Duration = Duration::from_secs(1);
 /// The same where it cannot: so long nobody between gives up.
 const STREAM_AFTER: Duration = Duration::from_secs(15);
@@ -148,7 +149,8 @@ impl Post<'_> {
         session.ok_or_else(|| Box::new(Reply::refusal(&no_session())))
     }
 
-    /// One message: a call that is on its way, and whether it was refused for what it is; else the response.
+    /// One message: a call that is on its way, and whether it was refused for what it is; else the
+    /// response.
     fn message(&self, frame: Bytes) -> Result<(PostCaller, bool), Box<Response<Reply>>> {
         let mut tape = Tape::default();
         let envelope = match Envelope::read(&frame, &mut tape) {
@@ -272,7 +274,8 @@ impl Post<'_> {
 
     /// A notification or an answer: there is nothing to wait for.
     fn notified(&self, frame: &Bytes, envelope: Envelope<'_>) -> Response<Reply> {
-        // The modern era has no notification over HTTP, and its answers come with a retry: they are passed over.
+        // The modern era has no notification over HTTP, and its answers come with a retry: they are
+        // passed over.
         if self.is_modern() {
             return match envelope.kind {
                 EnvelopeKind::Answer { .. } => Reply::refusal(&HttpRefusal::new(
@@ -348,7 +351,8 @@ impl Post<'_> {
         Ok((asking, false))
     }
 
-    /// Waits for what comes out first, which decides: an answer alone is the response, all else begins a stream.
+    /// Waits for what comes out first, which decides: an answer alone is the response, all else
+    /// begins a stream.
     async fn wait(&self, mut asking: PostCaller, malformed: bool) -> Response<Reply> {
         let client = asking.client().clone();
         let primes = match client.session.agreed() {
@@ -409,7 +413,8 @@ impl Post<'_> {
         }
     }
 
-    /// A session that has agreed on a version and is not known yet begins with this response, which says its id.
+    /// A session that has agreed on a version and is not known yet begins with this response, which
+    /// says its id.
     fn begin(&self, session: &Arc<HttpSession>, mut response: Response<Reply>) -> Response<Reply> {
         if session.has_begun() {
             return response;
@@ -489,7 +494,8 @@ fn unreadable(refusal: Unreadable) -> Response<Reply> {
     )
 }
 
-/// The status of an answer to a modern request (2026-07-28, basic/transports/streamable-http, and basic, "_meta").
+/// The status of an answer to a modern request (2026-07-28, basic/transports/streamable-http, and
+/// basic, "_meta").
 fn status(error: Option<i64>, malformed: bool) -> StatusCode {
     match error {
         Some(METHOD_NOT_FOUND) => StatusCode::NOT_FOUND,
@@ -505,8 +511,8 @@ fn status(error: Option<i64>, malformed: bool) -> StatusCode {
     }
 }
 
-/// The status of an answer to a legacy request. A client takes 404 for the end of its session, so errors have none of
-/// their own.
+/// The status of an answer to a legacy request. A client takes 404 for the end of its session, so
+/// errors have none of their own.
 fn legacy_status(error: Option<i64>) -> StatusCode {
     match error {
         Some(PARSE_ERROR | INVALID_REQUEST) => StatusCode::BAD_REQUEST,

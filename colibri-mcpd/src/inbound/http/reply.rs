@@ -18,8 +18,8 @@ use super::refusal::HttpRefusal;
 use super::wire::Busy;
 use crate::peer::{Charge, OutboxBatch};
 
-/// The silence after which a stream sends a comment: it makes intermediaries keep the stream open (2026-07-28,
-/// basic/transports/streamable-http, "Receiving Messages").
+/// The silence after which a stream sends a comment: it makes intermediaries keep the stream open
+/// (2026-07-28, basic/transports/streamable-http, "Receiving Messages").
 const QUIET: Duration = Duration::from_secs(15);
 /// Pieces of an event from this size on are handed over by reference.
 const BY_REFERENCE: usize = 8 * 1024;
@@ -88,7 +88,8 @@ pub(super) struct Reply {
     holds: Option<Box<dyn Send>>,
 }
 
-/// A response that is not over. It is when everything is written: hyper lets go of a body before that.
+/// A response that is not over. It is when everything is written: hyper lets go of a body before
+/// that.
 struct OpenResponseGuard {
     source: Mutex<Option<Box<dyn Source>>>,
     _holds: Mutex<Option<Box<dyn Send>>>,
@@ -142,7 +143,8 @@ impl Reply {
         Reply::own(refusal.status, refusal.to_body())
     }
 
-    /// A response whose body is the one message that was taken; `holds` is kept until it is written.
+    /// A response whose body is the one message that was taken; `holds` is kept until it is
+    /// written.
     pub(super) fn message(
         status: StatusCode,
         taken: OutboxBatch,

@@ -1,5 +1,5 @@
-//! Sessions of legacy clients over HTTP (2025-11-25, basic/transports, "Session Management"): each is one user's, has
-//! an id that nobody guesses, and ends by DELETE, or when it was idle for long.
+//! Sessions of legacy clients over HTTP (2025-11-25, basic/transports, "Session Management"): each
+//! is one user's, has an id that nobody guesses, and ends by DELETE, or when it was idle for long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
@@ -115,7 +115,8 @@ impl HttpSession {
         self.inner().streams.values().cloned().collect()
     }
 
-    /// True if one more request with this id may be in flight: ids are the session's, and so is the limit.
+    /// True if one more request with this id may be in flight: ids are the session's, and so is the
+    /// limit.
     ///
     /// # Errors
     /// What is against it.
@@ -253,7 +254,8 @@ impl Sessions {
         self.inner.lock()
     }
 
-    /// A session that is not begun: nobody finds it before [`Sessions::begin`]. `None`: the system has no randomness.
+    /// A session that is not begun: nobody finds it before [`Sessions::begin`]. `None`: the system
+    /// has no randomness.
     pub(super) fn prepare(
         &self,
         caller: Caller,
@@ -294,8 +296,8 @@ impl Sessions {
         }))
     }
 
-    /// From now on a session is found. One too many of its user's ends the one that was idle longest; `false`: none of
-    /// them is idle.
+    /// From now on a session is found. One too many of its user's ends the one that was idle
+    /// longest; `false`: none of them is idle.
     pub(super) fn begin(&self, session: &Arc<HttpSession>) -> bool {
         let uid = session.own.client.caller.uid;
         let mut inner = self.inner();

@@ -1,5 +1,6 @@
-//! A stream of events of a legacy session: it outlives the connection that reads it, and can be read on from any event
-//! that is kept (2025-11-25, basic/transports, "Resumability and Redelivery").
+//! A stream of events of a legacy session: it outlives the connection that reads it, and can be
+//! read on from any event that is kept (2025-11-25, basic/transports, "Resumability and
+//! Redelivery").
 
 use std::collections::VecDeque;
 use std::sync::Arc;

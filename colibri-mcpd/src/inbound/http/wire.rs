@@ -1,5 +1,6 @@
-//! The bytes of a connection that speaks HTTP, handed to hyper one request at a time: its head once it is whole and was
-//! looked at, its body as far as it goes, and nothing of the next one before the response is over.
+//! The bytes of a connection that speaks HTTP, handed to hyper one request at a time: its head once
+//! it is whole and was looked at, its body as far as it goes, and nothing of the next one before
+//! the response is over.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd};
@@ -243,7 +244,8 @@ impl Read for HttpWire {
                 || matches!(self.place, RequestPart::Within(left) if left > KEPT as u64);
             self.buffer.reserve(if much { READ } else { KEPT });
             let HttpWire { stream, buffer, .. } = &mut *self;
-            // What fills less than there is room for is all that there is, and need not be asked for once more.
+            // What fills less than there is room for is all that there is, and need not be asked
+            // for once more.
             let (mut came, room) = (None, buffer.capacity() - buffer.len());
             let read = stream.try_io(Interest::READABLE, || {
                 match stream.try_read_buf(buffer)? {

@@ -100,7 +100,8 @@ const CACHE_TIME: BodyShape = Word(&["30m"], &[("*", Allow::Stored)]);
 const CACHE_BREAKPOINT: BodyShape = Object(&[("mode", Text), ("ttl", CACHE_TIME)]);
 const FILE_ID: BodyShape = Needs(&[Allow::Files], &Text);
 
-/// An element without `type` is a message; with an `id` alone it would name one that the provider keeps.
+/// An element without `type` is a message; with an `id` alone it would name one that the provider
+/// keeps.
 const ITEM: BodyShape = Tagged(&[
     (
         &["", "message"],

@@ -4,13 +4,15 @@ use colibri_json::ValueKind;
 
 use crate::registry::ModelAllow as Allow;
 
-/// The form of a value at one place of a body. `null` may stand everywhere: it is the same as nothing.
+/// The form of a value at one place of a body. `null` may stand everywhere: it is the same as
+/// nothing.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::model) enum BodyShape {
-    /// Words for the model, and names that mean something within the request alone. No provider acts on them.
+    /// Words for the model, and names that mean something within the request alone. No provider
+    /// acts on them.
     Text,
-    /// One of the first words, or one of the second ones where the entry allows what stands beside it. A `*` stands for
-    /// the rest of a word.
+    /// One of the first words, or one of the second ones where the entry allows what stands beside
+    /// it. A `*` stands for the rest of a word.
     Word(&'static [&'static str], &'static [(&'static str, Allow)]),
     /// A number.
     Number,
@@ -26,7 +28,8 @@ pub(in crate::model) enum BodyShape {
     MediaType,
     /// A JSON Schema: its references stay within it.
     Schema,
-    /// Any JSON: arguments and answers of the agent's own tools, or something that the entry allows as a whole.
+    /// Any JSON: arguments and answers of the agent's own tools, or something that the entry allows
+    /// as a whole.
     Json,
     /// An object with these keys.
     Object(&'static [BodyMember]),
@@ -40,7 +43,8 @@ pub(in crate::model) enum BodyShape {
     OneOf(&'static [BodyShape]),
     /// Only where the entry allows one of these; `false`, `""` and `[]` pass without.
     Needs(&'static [Allow], &'static BodyShape),
-    /// A member that must be there, since its object would otherwise name something that the provider keeps.
+    /// A member that must be there, since its object would otherwise name something that the
+    /// provider keeps.
     Must(&'static BodyShape),
     /// The name of a model.
     Model,
@@ -99,8 +103,9 @@ impl BodyShape {
 /// A key and its value. Keys are written with underscores.
 pub(in crate::model) type BodyMember = (&'static str, BodyShape);
 
-/// Values of `type`, and what the object then is: an [`BodyShape::Object`] (`type` need not be among its keys) or
-/// [`BodyShape::Json`], or one of these in [`BodyShape::Needs`]. The empty text stands for an object without `type`.
+/// Values of `type`, and what the object then is: an [`BodyShape::Object`] (`type` need not be
+/// among its keys) or [`BodyShape::Json`], or one of these in [`BodyShape::Needs`]. The empty text
+/// stands for an object without `type`.
 pub(in crate::model) type Variant = (&'static [&'static str], BodyShape);
 
 /// The bodies of one interface.
@@ -109,7 +114,8 @@ pub(in crate::model) struct Grammar {
     pub(in crate::model) answer: BodyShape,
     /// The body of a request for a count of tokens.
     pub(in crate::model) count: BodyShape,
-    /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has it.
+    /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has
+    /// it.
     pub(in crate::model) has_camel_case: bool,
     /// The most tokens that one picture is to the model.
     pub(in crate::model) picture_tokens: u64,
@@ -122,7 +128,8 @@ impl Grammar {
     }
 }
 
-/// True if `key` is `name` as the JSON of Protocol Buffers also has it: without underscores, a capital behind each.
+/// True if `key` is `name` as the JSON of Protocol Buffers also has it: without underscores, a
+/// capital behind each.
 fn is_camel_case(name: &str, key: &str) -> bool {
     let mut key = key.chars();
     let mut is_capital = false;

@@ -1,5 +1,5 @@
-//! The content of a definition: in one form that is compared and hashed, place by place as an operator reads it, and
-//! its invisible parts.
+//! The content of a definition: in one form that is compared and hashed, place by place as an
+//! operator reads it, and its invisible parts.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,18 @@ use colibri_wire::json::{Json, JsonKind, JsonMember};
 
 /// The most bytes of one definition; a longer one is never trusted on first use.
 pub(super) const MAX_DEFINITION: usize = 1 << 20;
-/// The most bytes of the lines that a definition is shown as. The place of each value is written out, so one with long
-/// keys and many values would have more lines than memory holds: it is shown as it stands.
+/// The most bytes of the lines that a definition is shown as. The place of each value is written
+/// out, so one with long keys and many values would have more lines than memory holds: it is shown
+/// as it stands.
 const MAX_LINES: usize = 2 << 20;
 /// The most places of a change that are kept.
 const MAX_MEMBERS: usize = 100;
 /// Deeper definitions are taken as they stand, without sorting.
 const MAX_DEPTH: u32 = 128;
 
-/// A definition with its keys sorted by how they are written, and without insignificant space. Repeated keys stay, in
-/// their order; numbers and strings stay as written: two texts that some reader could tell apart are never made equal.
+/// A definition with its keys sorted by how they are written, and without insignificant space.
+/// Repeated keys stay, in their order; numbers and strings stay as written: two texts that some
+/// reader could tell apart are never made equal.
 pub(crate) fn canonical(raw: &[u8]) -> String {
     let Ok(json) = Json::parse(raw) else {
         return raw.escape_ascii().to_string();
@@ -32,9 +34,9 @@ pub(crate) fn canonical(raw: &[u8]) -> String {
     out
 }
 
-/// The pinned part of a definition: all of it, or of a resource or a template what a model reads or a host acts on.
-/// Files have a size and a time, which change without anybody meaning anything by it. With it, whether it says more
-/// than that there is something of this name.
+/// The pinned part of a definition: all of it, or of a resource or a template what a model reads or
+/// a host acts on. Files have a size and a time, which change without anybody meaning anything by
+/// it. With it, whether it says more than that there is something of this name.
 pub(super) fn what_is_pinned(feature: Feature, raw: &[u8]) -> (String, bool) {
     let json = match Json::parse(raw) {
         Ok(json)
@@ -115,7 +117,8 @@ fn write_object(out: &mut String, mut members: Vec<JsonMember<'_>>) {
     out.push('}');
 }
 
-/// The first hidden character of any key or string, written as it is or as an escape; a lone surrogate counts as one.
+/// The first hidden character of any key or string, written as it is or as an escape; a lone
+/// surrogate counts as one.
 pub(super) fn hidden_in(text: &str) -> Option<char> {
     let mut rest = text;
     while let Some(quote) = rest.find('"') {
@@ -128,7 +131,8 @@ pub(super) fn hidden_in(text: &str) -> Option<char> {
         let Some(literal) = rest.get(quote..=quote + 1 + end) else {
             break;
         };
-        // Each string by itself: what stands beside a character decides whether it is ordinary writing.
+        // Each string by itself: what stands beside a character decides whether it is ordinary
+        // writing.
         let Ok(plain) = serde_json::from_str::<String>(literal) else {
             return Some(char::REPLACEMENT_CHARACTER);
         };
@@ -202,8 +206,8 @@ fn flatten(
     Some(())
 }
 
-/// A key as a part of a place. One that could be taken for several parts, or for the number of an element, is quoted:
-/// values at two places must not seem to be at one.
+/// A key as a part of a place. One that could be taken for several parts, or for the number of an
+/// element, is quoted: values at two places must not seem to be at one.
 fn shown_key(key: Json<'_>) -> String {
     let Some(plain) = key.as_str() else {
         return visible(key.text()).into_owned();

@@ -19,11 +19,11 @@ use super::saved::{PinFile, SavedPin, ServerPins, load, save, subject};
 const FIRST_USE: &str = "first use";
 /// The name of the pins file in the state directory.
 const FILE: &str = "pins.json";
-/// The most pins of one server and feature: one that invents tools without end must not fill the disk, and one that has
-/// many resources must not keep its tools from being pinned.
+/// The most pins of one server and feature: one that invents tools without end must not fill the
+/// disk, and one that has many resources must not keep its tools from being pinned.
 const MAX_PINS: usize = 2_000;
-/// The most bytes of these, for the same reason. Written as JSON they are more, and one file holds those of
-/// all servers.
+/// The most bytes of these, for the same reason. Written as JSON they are more, and one file holds
+/// those of all servers.
 const MAX_PINNED: usize = 4 << 20;
 
 /// The pins of all servers.
@@ -45,8 +45,8 @@ struct Room {
     feature: Feature,
     pins: usize,
     bytes: usize,
-    /// Resources that were trusted on first use and are gone: they make room when there is none. A tool that goes away
-    /// and comes back different is a change; a file that does is a file.
+    /// Resources that were trusted on first use and are gone: they make room when there is none. A
+    /// tool that goes away and comes back different is a change; a file that does is a file.
     gone: Vec<String>,
 }
 
@@ -106,8 +106,8 @@ impl Pins {
     /// Opens the pins in a state directory, and those of an image if there are any.
     ///
     /// # Errors
-    /// A file that is unsafe, unreadable or holds something else, or an image's file that is missing: pins that cannot
-    /// be read must not be taken for no pins.
+    /// A file that is unsafe, unreadable or holds something else, or an image's file that is
+    /// missing: pins that cannot be read must not be taken for no pins.
     pub fn open(
         state_directory: &Path,
         image: Option<&Path>,
@@ -133,8 +133,8 @@ impl Pins {
         })
     }
 
-    /// Compares what a server says with its pins, and pins what is trusted on first use. Call it whenever definitions
-    /// were learned: at a start, after `list_changed`, from the catalogue.
+    /// Compares what a server says with its pins, and pins what is trusted on first use. Call it
+    /// whenever definitions were learned: at a start, after `list_changed`, from the catalogue.
     ///
     /// What cannot be written to the file is not trusted.
     pub fn judge<'d>(
@@ -199,8 +199,8 @@ impl Pins {
             waiting.insert(subject, waits);
             standing
         };
-        // No instructions are pinned too, as an empty text: such that come later are a change. Going back to none is
-        // not.
+        // No instructions are pinned too, as an empty text: such that come later are a change.
+        // Going back to none is not.
         let text = instructions.map(string).unwrap_or_default();
         let silent = text.is_empty();
         let standing = look(Feature::Tool, Subject::Instructions, text);
@@ -334,8 +334,8 @@ impl Pins {
         rows.into_values().collect()
     }
 
-    /// The difference of the waiting definitions from the approved ones; `None` if nothing waits. Nothing approved
-    /// counts as nothing said.
+    /// The difference of the waiting definitions from the approved ones; `None` if nothing waits.
+    /// Nothing approved counts as nothing said.
     pub fn diff(&self, server: &str, subject: &Subject) -> Option<Difference> {
         let state = self.state.lock();
         let new = &state.waiting.get(server)?.get(subject)?.text;
@@ -359,8 +359,8 @@ impl Pins {
             .find_map(|file| file.servers.get(server)?.get(subject))
     }
 
-    /// Accepts what waits, if it is what the operator has seen: all of it, or nothing. Each SHA-256 is that of the
-    /// difference that was shown. Judge the server's definitions again afterwards.
+    /// Accepts what waits, if it is what the operator has seen: all of it, or nothing. Each SHA-256
+    /// is that of the difference that was shown. Judge the server's definitions again afterwards.
     ///
     /// # Errors
     /// Something of it does not wait, is something else by now, or the file cannot be written.

@@ -28,10 +28,11 @@ pub enum PinStatus {
 pub struct PinCheck {
     /// Its instructions; [`PinStatus::Approved`] if it has none.
     pub instructions: PinStatus,
-    /// The items of each feature, by [`Feature::index`] and the server's own names. Definitions of the same name that
-    /// differ stand as the worse of them.
+    /// The items of each feature, by [`Feature::index`] and the server's own names. Definitions of
+    /// the same name that differ stand as the worse of them.
     pub definitions: [BTreeMap<String, PinStatus>; Feature::COUNT],
-    /// The tools whose definition a person accepted, or who made the image: not those that were trusted on first use.
+    /// The tools whose definition a person accepted, or who made the image: not those that were
+    /// trusted on first use.
     pub by_hand: BTreeSet<String>,
 }
 
@@ -43,7 +44,8 @@ impl PinCheck {
         by_hand: BTreeSet::new(),
     };
 
-    /// The pin status of a definition; [`PinStatus::Approved`] for one that is not listed, which cannot mislead.
+    /// The pin status of a definition; [`PinStatus::Approved`] for one that is not listed, which
+    /// cannot mislead.
     pub fn of(&self, feature: Feature, name: &str) -> &PinStatus {
         let standing = self.definitions[feature.index()].get(name);
         standing.unwrap_or(&PinStatus::Approved)
@@ -78,7 +80,8 @@ impl PinCheck {
     }
 }
 
-/// The members of a definition whose names say nothing but what the specification says (2026-07-28, schema.ts, `Tool`).
+/// The members of a definition whose names say nothing but what the specification says (2026-07-28,
+/// schema.ts, `Tool`).
 const MEMBERS: [&str; 10] = [
     "_meta",
     "annotations",
@@ -107,8 +110,8 @@ impl PinStatus {
         }
     }
 
-    /// The reason for which it is not approved, in the daemon's words alone: its reader is to be kept from the
-    /// server's. `None` if it is.
+    /// The reason for which it is not approved, in the daemon's words alone: its reader is to be
+    /// kept from the server's. `None` if it is.
     pub fn reason(&self) -> Option<String> {
         match self {
             PinStatus::Approved => None,

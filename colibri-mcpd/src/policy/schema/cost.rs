@@ -8,11 +8,13 @@ use serde_json::{Map, Value};
 use super::limits::{BUDGET, MAX_CHAIN, MAX_SUBSCHEMAS, PATTERN_SIZE, SchemaError, refuse};
 use crate::policy::strict_json::MAX_DEPTH;
 
-/// Keywords whose value is one schema for the same value (or for the names of its members, which count as part of it).
+/// Keywords whose value is one schema for the same value (or for the names of its members, which
+/// count as part of it).
 const SAME_ONE: &[&str] = &["not", "if", "then", "else", "propertyNames"];
 /// Keywords whose value is a list of schemas for the same value.
 const SAME_LIST: &[&str] = &["allOf", "anyOf", "oneOf"];
-/// Keywords whose value has a schema for the same value in each member (`dependencies` may have lists of names, too).
+/// Keywords whose value has a schema for the same value in each member (`dependencies` may have
+/// lists of names, too).
 const SAME_MAP: &[&str] = &["dependentSchemas", "dependencies"];
 /// Keywords whose value is a schema for every member.
 const MEMBER_ONE: &[&str] = &["additionalProperties", "unevaluatedProperties"];
@@ -83,7 +85,8 @@ pub(super) struct Graph<'v> {
     pub(super) unique: bool,
     /// `anyOf` or `oneOf` is used.
     pub(super) alternatives: bool,
-    /// `unevaluated…` finds out anew which members were evaluated, and applies branches a second time for it.
+    /// `unevaluated…` finds out anew which members were evaluated, and applies branches a second
+    /// time for it.
     unevaluated: bool,
     /// Keywords that are neither applied nor say anything, by the first place of one.
     pub(super) unknown: Option<String>,
@@ -195,10 +198,12 @@ impl<'v> Graph<'v> {
         }
     }
 
-    /// The most work that a unit of the value on each level causes, and the longest chain of schemas for one value.
+    /// The most work that a unit of the value on each level causes, and the longest chain of
+    /// schemas for one value.
     pub(super) fn work(&self) -> Result<(Vec<u64>, usize), SchemaError> {
         let (order, chains) = self.order()?;
-        // With `unevaluated…` a branch is applied, applied again, and searched for what it evaluated.
+        // With `unevaluated…` a branch is applied, applied again, and searched for what it
+        // evaluated.
         let again: u64 = if self.unevaluated { 3 } else { 1 };
         let mut work = Vec::new();
         let mut above = vec![0_u64; self.nodes.len()];
@@ -239,7 +244,8 @@ impl<'v> Graph<'v> {
         Ok((work, chains.into_iter().max().unwrap_or_default() + 1))
     }
 
-    /// The nodes so that each comes after those that apply to the same value, and the length of the chain below each.
+    /// The nodes so that each comes after those that apply to the same value, and the length of the
+    /// chain below each.
     fn order(&self) -> Result<(Vec<usize>, Vec<usize>), SchemaError> {
         #[derive(Clone, Copy, PartialEq)]
         enum VisitMark {
@@ -299,9 +305,9 @@ fn values(value: &Value) -> u64 {
     }
 }
 
-/// The most states of a regular expression, which at worst are all looked at for each character. Estimated from above:
-/// four for a character (a class of UTF-8 text), times every count in braces; never more than fit into
-/// [`PATTERN_SIZE`].
+/// The most states of a regular expression, which at worst are all looked at for each character.
+/// Estimated from above: four for a character (a class of UTF-8 text), times every count in braces;
+/// never more than fit into [`PATTERN_SIZE`].
 fn pattern_weight(pattern: &str) -> u64 {
     let counts = pattern.split('{').skip(1).filter_map(|part| {
         let inside = part.split('}').next()?;

@@ -11,12 +11,14 @@ pub(super) const MAX_PATTERN: usize = 1_024;
 /// Bytes of a compiled regular expression. Far below the size at which regex-automata 0.4 panics
 /// (rust-lang/regex#1344).
 pub(super) const PATTERN_SIZE: usize = 256 << 10;
-/// The most work of one check. A unit is about what comparing a short value takes; measured, all of it takes some tens
-/// of milliseconds.
+/// The most work of one check. A unit is about what comparing a short value takes; measured, all of
+/// it takes some tens of milliseconds.
 pub(super) const BUDGET: u64 = 4_000_000;
-/// The most units of arguments in which strings are read as the values that they spell: a copy is made of them.
+/// The most units of arguments in which strings are read as the values that they spell: a copy is
+/// made of them.
 pub(super) const MAX_UNQUOTED: u64 = 1 << 16;
-/// The most subschemas that are entered one from within the other while checking: it bounds the stack.
+/// The most subschemas that are entered one from within the other while checking: it bounds the
+/// stack.
 pub(super) const MAX_NESTED: usize = 512;
 /// The stack of the thread that compiles: enough for [`MAX_SUBSCHEMAS`] in a row.
 pub(super) const COMPILE_STACK: usize = 32 << 20;

@@ -1,17 +1,18 @@
 //! JSON Schemas that strangers wrote, applied within bounds.
 //!
-//! A schema comes from a hosted server and the arguments from a client; together they may be made to cost. A regular
-//! expression can backtrack, a chain of `anyOf` over `$ref` doubles with each link, a recursive `$ref` doubles with
-//! each level of the arguments. No deadline helps in the middle of a synchronous check, so the cost is bounded
-//! beforehand:
+//! A schema comes from a hosted server and the arguments from a client; together they may be made
+//! to cost. A regular expression can backtrack, a chain of `anyOf` over `$ref` doubles with each
+//! link, a recursive `$ref` doubles with each level of the arguments. No deadline helps in the
+//! middle of a synchronous check, so the cost is bounded beforehand:
 //!
-//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work that one value there
-//!   can cause is computed once, when the schema is compiled ([`Schema::compile`]): what applies to the same value is
-//!   added up, what applies to its children is carried one level down.
-//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over the budget the
-//!   arguments are not checked, and the caller is told so.
-//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking), and the sizes of
-//!   both are limited. `format` is an annotation and not checked.
+//! * The schema is read as a graph of subschemas. For each level of the arguments, the most work
+//!   that one value there can cause is computed once, when the schema is compiled
+//!   ([`Schema::compile`]): what applies to the same value is added up, what applies to its
+//!   children is carried one level down.
+//! * A check multiplies that by what the arguments hold on each level, and by nothing else. Over
+//!   the budget the arguments are not checked, and the caller is told so.
+//! * `$ref` stays inside the schema, regular expressions have Rust's semantics (no backtracking),
+//!   and the sizes of both are limited. `format` is an annotation and not checked.
 
 mod cost;
 mod limits;
@@ -36,13 +37,15 @@ use simple::SimpleSchema;
 #[derive(Debug)]
 pub struct Schema {
     validator: Validator,
-    /// The most work that one unit of the arguments causes, by level; levels beyond the last cause none.
+    /// The most work that one unit of the arguments causes, by level; levels beyond the last cause
+    /// none.
     work: Vec<u64>,
     /// The longest chain of subschemas that apply to one and the same value.
     chain: usize,
     /// True if arrays are compared item by item, which looks at everything below them again.
     unique: bool,
-    /// True if there are alternatives: an error then tells of each of them, with a copy of the value.
+    /// True if there are alternatives: an error then tells of each of them, with a copy of the
+    /// value.
     alternatives: bool,
     simple: Option<SimpleSchema>,
 }
@@ -59,16 +62,17 @@ pub enum Fit {
 }
 
 impl Schema {
-    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP 2025-11-25, "JSON Schema
-    /// Usage").
+    /// Compiles a schema. The dialect is the one that `$schema` names, else 2020-12 (MCP
+    /// 2025-11-25, "JSON Schema Usage").
     ///
-    /// Takes milliseconds for a schema made to be slow; meant for when definitions are learned, not for calls.
+    /// Takes milliseconds for a schema made to be slow; meant for when definitions are learned, not
+    /// for calls.
     ///
     /// # Errors
-    /// Not an object, more than one reader can agree on, over one of the limits, an unknown dialect, a `$ref` that is
-    /// not a JSON pointer into the same schema, `$dynamicRef`, a schema that applies itself to the same value, a
-    /// regular expression that Rust does not have (look-around, back references), anything the dialect's own schema
-    /// refuses.
+    /// Not an object, more than one reader can agree on, over one of the limits, an unknown
+    /// dialect, a `$ref` that is not a JSON pointer into the same schema, `$dynamicRef`, a schema
+    /// that applies itself to the same value, a regular expression that Rust does not have
+    /// (look-around, back references), anything the dialect's own schema refuses.
     pub fn compile(raw: &[u8]) -> Result<Schema, SchemaError> {
         if raw.len() > MAX_BYTES {
             return refuse(format!("the schema is longer than {MAX_BYTES} bytes"));
@@ -148,8 +152,8 @@ impl Schema {
         cost.fold(0, u64::saturating_add)
     }
 
-    /// True if arguments as they are written surely fit: what [`Schema::check`] would say, without a copy of them.
-    /// `false` says nothing.
+    /// True if arguments as they are written surely fit: what [`Schema::check`] would say, without
+    /// a copy of them. `false` says nothing.
     pub(super) fn surely_fits(&self, arguments: &[u8]) -> bool {
         let Some(simple) = &self.simple else {
             return false;
@@ -175,8 +179,8 @@ impl Schema {
         Fit::Unfit(why.unwrap_or_else(|| "it is too large to say where".to_owned()))
     }
 
-    /// True if arguments that [`Schema::check`] found not to fit would, were their strings that spell a number or a
-    /// boolean where the schema wants one those values.
+    /// True if arguments that [`Schema::check`] found not to fit would, were their strings that
+    /// spell a number or a boolean where the schema wants one those values.
     pub(super) fn fits_unquoted(&self, arguments: &Exact) -> bool {
         units(arguments) <= MAX_UNQUOTED
             && self.can_explain(arguments)
@@ -222,7 +226,8 @@ fn dialect(schema: &Value) -> Result<Draft, SchemaError> {
     }
 }
 
-/// Looks through the whole text, reachable or not, for what would make a name mean something else than it says.
+/// Looks through the whole text, reachable or not, for what would make a name mean something else
+/// than it says.
 fn scan(value: &Value, top: bool, patterns: &mut usize) -> Result<(), SchemaError> {
     match value {
         Value::Array(items) => items
@@ -267,7 +272,8 @@ fn count_pattern(pattern: &str, patterns: &mut usize) -> Result<(), SchemaError>
     Ok(())
 }
 
-/// Refuses keywords that nothing applies, so that a typing error in a contract cannot make it say less than was meant.
+/// Refuses keywords that nothing applies, so that a typing error in a contract cannot make it say
+/// less than was meant.
 pub(super) fn every_keyword_applies(schema: &Value) -> Result<(), SchemaError> {
     match Graph::of(schema)?.unknown {
         Some(keyword) => refuse(format!(

@@ -1,8 +1,9 @@
 //! Numbers and booleans that a client wrote as strings.
 //!
-//! Language models write `"3"` where a schema wants 3, and most servers take it. Such arguments do not fit the schema as
-//! they are; they do once each of these strings is read as the value that it spells. Only the canonical spelling counts,
-//! the one that printing the value gives: `"01"`, `"1.0"`, `"1e3"`, `"+1"`, `" 1"` and `"TRUE"` stay strings.
+//! Language models write `"3"` where a schema wants 3, and most servers take it. Such arguments do
+//! not fit the schema as they are; they do once each of these strings is read as the value that it
+//! spells. Only the canonical spelling counts, the one that printing the value gives: `"01"`,
+//! `"1.0"`, `"1e3"`, `"+1"`, `" 1"` and `"TRUE"` stay strings.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use serde_json::Value;
 /// The longest spelling that is looked at, in bytes.
 const MAX_LENGTH: usize = 32;
 
-/// True if arguments that do not fit the schema would, were the strings that stand where it wants a number or a boolean
-/// the values that they spell.
+/// True if arguments that do not fit the schema would, were the strings that stand where it wants a
+/// number or a boolean the values that they spell.
 pub(super) fn fits_unquoted(validator: &Validator, arguments: &Value) -> bool {
     let mut places = BTreeSet::new();
     validator

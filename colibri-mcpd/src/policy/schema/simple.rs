@@ -1,8 +1,9 @@
 //! Simple schemas, applied to arguments as they are written.
 //!
-//! Most tools describe an object of strings, numbers, switches, lists and objects of those. For such a schema the
-//! common answer, that the arguments fit, is found in one pass over their text that keeps nothing. What is not surely
-//! so is left to the validator: this is a shorter way to one of its answers, never another answer.
+//! Most tools describe an object of strings, numbers, switches, lists and objects of those. For
+//! such a schema the common answer, that the arguments fit, is found in one pass over their text
+//! that keeps nothing. What is not surely so is left to the validator: this is a shorter way to one
+//! of its answers, never another answer.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +17,8 @@ const MAX_MEMBERS: usize = 64;
 const MAX_OTHERS: usize = 16;
 /// The longest arguments, in bytes.
 const MAX_LENGTH: usize = 64 << 10;
-/// The most digits of a number: all of them fit into 64 bits, and into a float without being rounded twice.
+/// The most digits of a number: all of them fit into 64 bits, and into a float without being
+/// rounded twice.
 const MAX_DIGITS: usize = 15;
 
 /// Keywords that no value fits or does not fit by.

@@ -1,4 +1,5 @@
-//! The requirements of a schema, in words for the caller: no raw JSON of a schema, and no value of the arguments.
+//! The requirements of a schema, in words for the caller: no raw JSON of a schema, and no value of
+//! the arguments.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;

@@ -369,7 +369,8 @@ fn the_limits_hold_while_many_keep_at_once() {
             .collect();
         while !writers.iter().all(|writer| writer.is_finished()) {
             let heads = 6 * 60 * 256;
-            // What each of the six gives up is counted no more, and may be there for a moment still.
+            // What each of the six gives up is counted no more, and may be there for a moment
+            // still.
             let given_up = 6 * (300 << 10);
             assert!(
                 on_disk() <= limits.total + given_up + heads

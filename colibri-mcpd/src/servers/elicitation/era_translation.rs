@@ -1,5 +1,6 @@
-//! A modern server asks a legacy client: what its answer asks for becomes requests to the client, and the client's
-//! answers another call of the server, as often as it asks (2026-07-28, basic/patterns/mrtr).
+//! A modern server asks a legacy client: what its answer asks for becomes requests to the client,
+//! and the client's answers another call of the server, as often as it asks (2026-07-28,
+//! basic/patterns/mrtr).
 
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ struct TranslatedRequest {
 }
 
 impl ServerSession {
-    /// Sends the requests in a server's answer to the client of the call, and calls the server again with the client's
-    /// answers.
+    /// Sends the requests in a server's answer to the client of the call, and calls the server
+    /// again with the client's answers.
     ///
     /// # Errors
     /// The call, and why the client cannot be asked.

@@ -1,6 +1,7 @@
-//! Exclusive use of a process of a server that may make requests: a legacy server's request names no call, so calls are
-//! in one process only if it does not matter which of them it is about. The next gets a process beside it, as long as
-//! there may be more; the last of them is shared by all that find none.
+//! Exclusive use of a process of a server that may make requests: a legacy server's request names
+//! no call, so calls are in one process only if it does not matter which of them it is about. The
+//! next gets a process beside it, as long as there may be more; the last of them is shared by all
+//! that find none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +55,8 @@ pub(in crate::servers) struct ExclusiveSlot {
 }
 
 impl ExclusiveSlots {
-    /// A slot in this process, or in one of those beside it that make `most` with it. `None`: others have them all.
+    /// A slot in this process, or in one of those beside it that make `most` with it. `None`:
+    /// others have them all.
     pub(in crate::servers) fn take(
         self: &Arc<Self>,
         first: ProcessKey,

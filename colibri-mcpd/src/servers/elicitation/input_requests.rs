@@ -1,4 +1,5 @@
-//! Answers that ask for something: what a modern client is told of them, and what of its retry is recorded.
+//! Answers that ask for something: what a modern client is told of them, and what of its retry is
+//! recorded.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,8 +14,8 @@ use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method}
 use colibri_wire::{Edits, Json};
 
 impl ServerSession {
-    /// A modern server asks for input before it answers. The edits with which a modern client gets that: what the
-    /// server wants to be told again is sealed for the retry.
+    /// A modern server asks for input before it answers. The edits with which a modern client gets
+    /// that: what the server wants to be told again is sealed for the retry.
     ///
     /// # Errors
     /// Why the client does not get it.
@@ -56,8 +57,8 @@ impl ServerSession {
         Ok(edits)
     }
 
-    /// The requests of a modern server in an answer, of a call or of a task: allowed, recorded, and named to the
-    /// person.
+    /// The requests of a modern server in an answer, of a call or of a task: allowed, recorded, and
+    /// named to the person.
     ///
     /// # Errors
     /// Why the client does not get it.
@@ -100,8 +101,9 @@ impl ServerSession {
         }
     }
 
-    /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25, client/elicitation,
-    /// "URL Elicitation Required Error"): what a modern client is answered. `None`: it answered otherwise.
+    /// A legacy server wants the person to visit URLs before the call is made again (2025-11-25,
+    /// client/elicitation, "URL Elicitation Required Error"): what a modern client is answered.
+    /// `None`: it answered otherwise.
     pub(in crate::servers) fn url_required(
         &self,
         call: &Call,
@@ -112,8 +114,8 @@ impl ServerSession {
         (is_required && is_asked).then(|| self.ask_for_urls(call, error))
     }
 
-    /// A server wants the person behind a legacy client to visit URLs before the call is made again: the edits that
-    /// name it to the person. Where a visit is over the client is told.
+    /// A server wants the person behind a legacy client to visit URLs before the call is made
+    /// again: the edits that name it to the person. Where a visit is over the client is told.
     ///
     /// # Errors
     /// The server may not ask for that.

@@ -19,7 +19,8 @@ const MAX_URL_ID: usize = 256;
 /// The persons and kinds of a process's permitted requests.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::servers) struct ElicitationRights {
-    /// The kinds that its entry allows, and that it was told of. Nothing for a process that several users share.
+    /// The kinds that its entry allows, and that it was told of. Nothing for a process that several
+    /// users share.
     pub what: Askable,
     /// The kinds that its entry allows in answer to a call, which says whose they are.
     pub in_answer: Askable,
@@ -86,8 +87,8 @@ impl OpenElicitations {
         }
     }
 
-    /// A request under this id, which is taken, waits from now on: by which number it is closed, and what is told if it
-    /// is over before.
+    /// A request under this id, which is taken, waits from now on: by which number it is closed,
+    /// and what is told if it is over before.
     pub(in crate::servers) fn open(
         &mut self,
         id: RequestId,

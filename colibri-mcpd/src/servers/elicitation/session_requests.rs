@@ -1,10 +1,12 @@
-//! The requests of a server to the person's side: whether each is allowed, whose it is, and how it ends.
+//! The requests of a server to the person's side: whether each is allowed, whose it is, and how it
+//! ends.
 //!
-//! A legacy server's request names no call. It is about a call of a client that is in flight in the same process and
-//! can be asked; where several clients are, or several calls of a modern one, it could be about either and nobody is
-//! asked. A process serves one user's calls, so it is never about another user's. Where no such call is in flight there
-//! is nobody to ask, but for a process that is one client's alone, and for roots, which no person has to be bothered
-//! for: those go to the client that used the process last.
+//! A legacy server's request names no call. It is about a call of a client that is in flight in the
+//! same process and can be asked; where several clients are, or several calls of a modern one, it
+//! could be about either and nobody is asked. A process serves one user's calls, so it is never
+//! about another user's. Where no such call is in flight there is nobody to ask, but for a process
+//! that is one client's alone, and for roots, which no person has to be bothered for: those go to
+//! the client that used the process last.
 
 use std::sync::Arc;
 
@@ -228,7 +230,8 @@ impl ServerSession {
         })
     }
 
-    /// Sends a modern client an input request in answer to its call, which is suspended until the retry.
+    /// Sends a modern client an input request in answer to its call, which is suspended until the
+    /// retry.
     fn ask_in_answer_to(
         self: &Arc<Self>,
         whom: ElicitationTarget,
@@ -334,7 +337,8 @@ impl ServerSession {
         Ok(asking)
     }
 
-    /// True if `clients.json` lets servers ask the client of this record for something; what it does not is recorded.
+    /// True if `clients.json` lets servers ask the client of this record for something; what it
+    /// does not is recorded.
     ///
     /// # Errors
     /// The rule that says no.
@@ -447,7 +451,8 @@ impl ServerSession {
         }
     }
 
-    /// The outcome of a request by the client's answer, and the edits that the answer needs for the server.
+    /// The outcome of a request by the client's answer, and the edits that the answer needs for the
+    /// server.
     fn read_answer(
         &self,
         ask: ElicitationKind,
@@ -481,7 +486,8 @@ impl ServerSession {
         self.outbox.queued() <= MAX_UNREAD && self.outbox.make_room(length)
     }
 
-    /// While a person is asked, no time runs for the calls of the client that it is about, but for all that they have.
+    /// While a person is asked, no time runs for the calls of the client that it is about, but for
+    /// all that they have.
     fn stop_clocks(&self, session: u64) {
         for pending in self.state().pending.values_mut() {
             if let PendingReply::Call {
@@ -527,7 +533,8 @@ impl ServerSession {
         state.asks.settle(|session| sessions.contains(&session));
     }
 
-    /// Takes a notification that is about what the server asked. `false`: it is about something else.
+    /// Takes a notification that is about what the server asked. `false`: it is about something
+    /// else.
     pub(in crate::servers) fn told_of_asks(
         &self,
         frame: &Bytes,
@@ -582,7 +589,8 @@ impl ServerSession {
         }
     }
 
-    /// Passes on that a client's roots are others now, if the server was told that it may ask for them.
+    /// Passes on that a client's roots are others now, if the server was told that it may ask for
+    /// them.
     pub(in crate::servers) fn roots_changed(&self, client: &Arc<Client>, frame: &Bytes) {
         if self.may_ask.what.tells_roots()
             && !self.version().is_modern()

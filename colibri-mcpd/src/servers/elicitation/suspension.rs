@@ -1,8 +1,8 @@
-//! Calls that are held: a legacy server asks for something while it serves a modern client, which is asked in answer to
-//! its call and says the rest in a retry.
+//! Calls that are held: a legacy server asks for something while it serves a modern client, which
+//! is asked in answer to its call and says the rest in a retry.
 //!
-//! Meanwhile the call has no id of a client's, and its clocks stand still. Its number towards the server stays: the
-//! retry takes its place under it.
+//! Meanwhile the call has no id of a client's, and its clocks stand still. Its number towards the
+//! server stays: the retry takes its place under it.
 
 use std::sync::{Arc, Weak};
 use std::time::SystemTime;
@@ -24,7 +24,8 @@ use colibri_wire::{Envelope, EnvelopeKind, Json};
 /// The reason for which a call ends that was suspended for too long.
 pub(in crate::servers) const EXPIRED: &str = "nobody answered in time";
 
-/// The reason for which a server's request fails, where the retry withdraws the consent of the call.
+/// The reason for which a server's request fails, where the retry withdraws the consent of the
+/// call.
 const MUTE: &str =
     "the retry of the call neither answers it nor declares that the client can be asked for it";
 
@@ -93,7 +94,8 @@ impl ServerSession {
         }
     }
 
-    /// Sends the modern client of a call input requests, in answer to the call, which is suspended until the retry.
+    /// Sends the modern client of a call input requests, in answer to the call, which is suspended
+    /// until the retry.
     ///
     /// # Errors
     /// What to answer the server: nobody is asked.

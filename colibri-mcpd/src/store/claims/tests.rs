@@ -540,8 +540,8 @@ fn claimer(n: u8) -> Actor<'static> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Whatever happens in whatever order, a result is recorded once and by who has the claim, nothing is lost, and
-    /// what has ended stays as it is; two stores on one file take turns.
+    /// Whatever happens in whatever order, a result is recorded once and by who has the claim,
+    /// nothing is lost, and what has ended stays as it is; two stores on one file take turns.
     #[test]
     fn no_history_loses_or_doubles_anything(deeds in proptest::collection::vec((deed(), any::<bool>()), 1..80)) {
         let (state, first) = store();

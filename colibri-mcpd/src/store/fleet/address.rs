@@ -1,4 +1,5 @@
-//! The address of the board's database: libpq's URL, with its parameters for passwords and certificates.
+//! The address of the board's database: libpq's URL, with its parameters for passwords and
+//! certificates.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -19,7 +20,8 @@ use tokio_postgres::config::{Host, SslMode};
 
 /// The time within which a server must be connected to, and a statement ends. A lease is longer.
 pub(super) const CONNECT: Duration = Duration::from_secs(3);
-/// The settings of each session. A daemon that stands still in a transaction must not hold up others.
+/// The settings of each session. A daemon that stands still in a transaction must not hold up
+/// others.
 const SESSION: &str = "-c search_path=colibri -c statement_timeout=4000 -c lock_timeout=3000 \
     -c idle_in_transaction_session_timeout=5000";
 /// The most bytes of a password file.
@@ -53,7 +55,8 @@ struct AddressFiles {
 }
 
 impl BoardAddress {
-    /// Reads a URL, `postgres://[ROLE@]HOST[:PORT]/DATABASE[?PARAMETER=VALUE&…]`, and the files that it names.
+    /// Reads a URL, `postgres://[ROLE@]HOST[:PORT]/DATABASE[?PARAMETER=VALUE&…]`, and the files
+    /// that it names.
     ///
     /// # Errors
     /// What is wrong with it or them.
@@ -245,8 +248,9 @@ fn secret(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// The password for host, port, database and role in a file as libpq has it: `host:port:database:role:password` lines,
-/// `*` for any, a backslash before a colon or a backslash in a field.
+/// The password for host, port, database and role in a file as libpq has it:
+/// `host:port:database:role:password` lines, `*` for any, a backslash before a colon or a backslash
+/// in a field.
 fn password(path: &Path, wanted: &[String; 4]) -> anyhow::Result<String> {
     let text = secret(path)?;
     for line in text.lines().filter(|line| !line.starts_with('#')) {

@@ -72,7 +72,8 @@ impl BoardConnections {
         })
     }
 
-    /// Waits for a place among those who have a connection of the pool: as long as it takes, since all are served in turn.
+    /// Waits for a place among those who have a connection of the pool: as long as it takes, since
+    /// all are served in turn.
     ///
     /// # Errors
     /// [`StoreError::Board`].

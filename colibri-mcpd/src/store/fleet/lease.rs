@@ -55,7 +55,8 @@ impl HostLease {
         self.until.lock().is_some_and(|until| elapsed() >= until)
     }
 
-    /// It was renewed with a statement that was sent at `sent`, for `length` by the database's clock, which said `now`.
+    /// It was renewed with a statement that was sent at `sent`, for `length` by the database's
+    /// clock, which said `now`.
     pub(super) fn renew(&self, sent: Duration, length: Duration, now: u64) {
         *self.board_time.lock() = Some((now, sent));
         *self.until.lock() = Some(sent.saturating_add(length));

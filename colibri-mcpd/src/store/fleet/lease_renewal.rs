@@ -20,7 +20,8 @@ use super::{address, schema};
 
 /// The time for which a lease is given, by the database's clock.
 pub(super) const LEASE: Duration = Duration::from_secs(15);
-/// Here it is over so much earlier: what is on its way then is no longer on its way when others take over.
+/// Here it is over so much earlier: what is on its way then is no longer on its way when others
+/// take over.
 const MARGIN: Duration = Duration::from_secs(3);
 /// The interval of its renewals, and of tries to reach a database that is away.
 const EVERY: Duration = Duration::from_secs(3);
@@ -48,7 +49,8 @@ pub(super) async fn keep(fleet: Weak<FleetState>) {
     }
 }
 
-/// Uses the database for as long as it answers. `beat` is this host's last one, also of sessions before.
+/// Uses the database for as long as it answers. `beat` is this host's last one, also of sessions
+/// before.
 ///
 /// # Errors
 /// The reason for which it is not used any more.
@@ -148,8 +150,8 @@ where
     Ok(client)
 }
 
-/// The board's epoch, raised if this is another cluster, timeline or database than the one that it was made in; and its
-/// name.
+/// The board's epoch, raised if this is another cluster, timeline or database than the one that it
+/// was made in; and its name.
 async fn epoch(client: &Client) -> Result<(i64, String), BoardFault> {
     let read = "SELECT epoch, incarnation, name, (SELECT system_identifier::TEXT FROM pg_control_system()) || '/' ||
         (SELECT timeline_id::TEXT FROM pg_control_checkpoint()) || '/' ||
@@ -172,9 +174,9 @@ async fn epoch(client: &Client) -> Result<(i64, String), BoardFault> {
     Ok((row.get(0), board))
 }
 
-/// Ends every claim, unless another host just did; notes the incarnation where one is said. What is signed of a task stays:
-/// its claim goes by its last digits there. What somebody has, or is kept for an instance, has lapsed by this, and the
-/// next look of a host takes it back.
+/// Ends every claim, unless another host just did; notes the incarnation where one is said. What is
+/// signed of a task stays: its claim goes by its last digits there. What somebody has, or is kept
+/// for an instance, has lapsed by this, and the next look of a host takes it back.
 async fn raise_epoch(client: &Client, epoch: i64, incarnation: &str) -> Result<(), BoardFault> {
     let raise = "WITH raised AS (UPDATE board SET epoch = epoch + 1,
             incarnation = CASE WHEN $2 = '' THEN incarnation ELSE $2 END WHERE epoch = $1 RETURNING epoch)
@@ -242,8 +244,8 @@ async fn enroll(client: &Client, fleet: &FleetState) -> Result<i64, BoardFault> 
     ))
 }
 
-/// Renews the lease, and says what this host has where that is not what it `reported`. Returns its beat, and the board's
-/// epoch.
+/// Renews the lease, and says what this host has where that is not what it `reported`. Returns its
+/// beat, and the board's epoch.
 async fn renew(
     client: &Client,
     fleet: &FleetState,

@@ -1,8 +1,8 @@
 //! The board of many hosts: its tables in PostgreSQL, and this host's place among the others.
 //!
-//! The store's methods are synchronous, and the database is reached by tasks of a runtime of its own: whoever calls waits
-//! on no thread of it. While the database is away each call fails at once, with the reason; the renewal of the lease finds
-//! out when it is back.
+//! The store's methods are synchronous, and the database is reached by tasks of a runtime of its
+//! own: whoever calls waits on no thread of it. While the database is away each call fails at once,
+//! with the reason; the renewal of the lease finds out when it is back.
 
 mod address;
 mod connections;
@@ -59,7 +59,8 @@ impl std::fmt::Debug for Fleet {
 }
 
 impl Fleet {
-    /// Begins to reach the board as this host. Whether it can be reached is found out afterwards, and again and again.
+    /// Begins to reach the board as this host. Whether it can be reached is found out afterwards,
+    /// and again and again.
     ///
     /// # Errors
     /// The system gives no threads or no random numbers; or the host's name is none.
@@ -151,7 +152,8 @@ impl Fleet {
         self.state.has_others.load(Ordering::Relaxed)
     }
 
-    /// The instances of the other hosts that are there, as they show them: by the host's name, JSON.
+    /// The instances of the other hosts that are there, as they show them: by the host's name,
+    /// JSON.
     ///
     /// # Errors
     /// [`StoreError::Board`].
@@ -183,7 +185,8 @@ impl Fleet {
         self.run(state, false, work)
     }
 
-    /// Runs statements on a connection of the pool, for which the caller has a place, or on the one aside.
+    /// Runs statements on a connection of the pool, for which the caller has a place, or on the one
+    /// aside.
     fn run<T>(
         &self,
         transaction: TransactionState,
@@ -278,7 +281,8 @@ impl Fleet {
         self.state.session(session)
     }
 
-    /// The condition that this host's lease is in force by the database's clock. Its parameters are added to `values`.
+    /// The condition that this host's lease is in force by the database's clock. Its parameters are
+    /// added to `values`.
     pub(super) fn lease_condition(&self, values: &mut Vec<Value>) -> String {
         values.extend([
             self.state.host.name.clone().into(),

@@ -1,4 +1,5 @@
-//! People and groups across hosts: the board has them by name and number, and each host by its own uids and gids.
+//! People and groups across hosts: the board has them by name and number, and each host by its own
+//! uids and gids.
 
 use std::collections::HashMap;
 

@@ -1,14 +1,16 @@
-//! The board's tables in PostgreSQL: their schema `colibri`, its versions, and what may be wrong with it.
+//! The board's tables in PostgreSQL: their schema `colibri`, its versions, and what may be wrong
+//! with it.
 
 use tokio_postgres::{Client, Error};
 
 use super::fault::{BoardFault, fault};
 
-/// Schema changes, oldest first: entry `n` brings the version from `n` to `n + 1`. One that was released is never edited,
-/// and each only adds: an older daemon at work meanwhile finds all that it knows.
+/// Schema changes, oldest first: entry `n` brings the version from `n` to `n + 1`. One that was
+/// released is never edited, and each only adds: an older daemon at work meanwhile finds all that
+/// it knows.
 ///
-/// Numbers of people are those of `persons`, which also has groups; an instance is `host:session`; times are milliseconds
-/// since the epoch by the database's clock.
+/// Numbers of people are those of `persons`, which also has groups; an instance is `host:session`;
+/// times are milliseconds since the epoch by the database's clock.
 pub(super) const MIGRATIONS: &[&str] = &[
     "
     CREATE TABLE board (
@@ -107,8 +109,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
 ",
 ];
 
-/// What a schema of the newest version has at least: tables with a column of each. Where one is missing only a part of
-/// it was restored.
+/// What a schema of the newest version has at least: tables with a column of each. Where one is
+/// missing only a part of it was restored.
 const TABLES: [(&str, &str); 7] = [
     ("board", "name"),
     ("persons", "name"),

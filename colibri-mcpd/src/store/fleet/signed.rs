@@ -1,11 +1,12 @@
-//! Signatures of rows. Each row of tasks and schedules names the host that wrote it, and each state of a task (who has it,
-//! its result) the host that brought it there; both are signed by the keys of these hosts' trails. Who can write the
-//! database alone makes none of them.
+//! Signatures of rows. Each row of tasks and schedules names the host that wrote it, and each state
+//! of a task (who has it, its result) the host that brought it there; both are signed by the keys
+//! of these hosts' trails. Who can write the database alone makes none of them.
 //!
-//! A text that is signed begins with its kind, which is that of no other text that a trail's key signs, and a JSON array
-//! follows on one line: so two rows that differ never have the same text. The array begins with the board's own name and
-//! the host's, so that a signature is of no use on another board, or for another row. Left out is what changes nothing of
-//! what is done: the times of the last change and of a claim's end.
+//! A text that is signed begins with its kind, which is that of no other text that a trail's key
+//! signs, and a JSON array follows on one line: so two rows that differ never have the same text.
+//! The array begins with the board's own name and the host's, so that a signature is of no use on
+//! another board, or for another row. Left out is what changes nothing of what is done: the times
+//! of the last change and of a claim's end.
 
 use colibri_api::{Task, TaskShare, TaskStatus};
 use colibri_text::{brief, hex};
@@ -169,7 +170,8 @@ impl RowSigner<'_> {
         statements.execute(sql, &values).map(drop)
     }
 
-    /// The reason for which a task is foreign: no host that counts here has signed it as it stands on the board.
+    /// The reason for which a task is foreign: no host that counts here has signed it as it stands
+    /// on the board.
     pub(super) fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String> {
         let check = || -> Result<(), ForeignRow> {
             if task.person.is_none() || task.claimed_by.is_some() != task.claimed_person.is_some() {
@@ -218,7 +220,8 @@ impl RowSigner<'_> {
         )
     }
 
-    /// Signs a schedule that was just added: its number, times, work, creator, and time of creation.
+    /// Signs a schedule that was just added: its number, times, work, creator, and time of
+    /// creation.
     pub(in crate::store) fn sign_schedule(
         &self,
         statements: &mut dyn Statements,

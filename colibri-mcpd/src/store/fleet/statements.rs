@@ -106,7 +106,8 @@ impl<'a> FleetStatements<'a> {
     }
 }
 
-/// The same statement with PostgreSQL's parameters, and with the columns of signatures, which SQLite has not.
+/// The same statement with PostgreSQL's parameters, and with the columns of signatures, which
+/// SQLite has not.
 fn translated(sql: &str) -> String {
     let sql = sql.replace(SEAL, SEAL_COLUMNS);
     sql.replace(SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS)

@@ -15,9 +15,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The longest time that one takes.
 const LONGEST: Duration = Duration::from_secs(6);
 
-/// Wakes the others after changes, for as long as there is a board. Outside of their transactions: PostgreSQL commits one
-/// transaction that notifies after the other, each with its write to the disk. A wake that is lost is made good by the
-/// others' look every 30 s.
+/// Wakes the others after changes, for as long as there is a board. Outside of their transactions:
+/// PostgreSQL commits one transaction that notifies after the other, each with its write to the
+/// disk. A wake that is lost is made good by the others' look every 30 s.
 pub(super) async fn send(fleet: Weak<FleetState>, connection: Pool) {
     while let Some(state) = fleet.upgrade() {
         let name = state.host.name.clone();

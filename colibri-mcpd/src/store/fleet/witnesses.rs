@@ -1,5 +1,6 @@
-//! Hosts that witness each other's trails over the board: requests and cosigned checkpoints are its rows. What they are
-//! worth is checked by `colibri_trail`; the board itself is trusted with nothing.
+//! Hosts that witness each other's trails over the board: requests and cosigned checkpoints are its
+//! rows. What they are worth is checked by `colibri_trail`; the board itself is trusted with
+//! nothing.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,8 @@ use crate::store::error::StoreError;
 
 /// The interval of looks at what others request and have signed.
 const EVERY: Duration = Duration::from_secs(5);
-/// The most hosts that are looked at, and the most bytes of a text of theirs: the board's role may write what it likes.
+/// The most hosts that are looked at, and the most bytes of a text of theirs: the board's role may
+/// write what it likes.
 const LOOK: &str = "SELECT name, key,
         (SELECT left(request, 65537) FROM witness_requests WHERE host = name AND witness = ?1),
         (SELECT left(note, 65537) FROM cosignatures WHERE host = name AND witness = ?1),
@@ -60,8 +62,8 @@ struct HostWitness<F> {
 }
 
 impl Fleet {
-    /// From now on this host, whose trail is in `state_dir`, and the others witness each other. `sealed` is the number of
-    /// records of its trail up to the last seal, if that is on the disk.
+    /// From now on this host, whose trail is in `state_dir`, and the others witness each other.
+    /// `sealed` is the number of records of its trail up to the last seal, if that is on the disk.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -93,7 +95,8 @@ impl Fleet {
 }
 
 impl<F: Fn() -> Option<u64>> HostWitness<F> {
-    /// Answers the others' requests, stores what they have signed, and requests what they are to sign.
+    /// Answers the others' requests, stores what they have signed, and requests what they are to
+    /// sign.
     fn look(&mut self, fleet: &Fleet) -> Result<(), StoreError> {
         let own = fleet.host().to_owned();
         let rows = fleet.run(TransactionState::None, true, |statements| {
@@ -175,7 +178,8 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
         Ok(answer.filter(|answer| row.answer.as_ref() != Some(answer)))
     }
 
-    /// The request to a host, if there is something for it to sign that is not requested on the board.
+    /// The request to a host, if there is something for it to sign that is not requested on the
+    /// board.
     fn request(
         &self,
         row: &HostRow,

@@ -1,9 +1,9 @@
-//! The peer of a connection over loopback. TCP has no credentials, but the system's table of connections says whose
-//! socket each end is: `/proc/net/tcp` on Linux (proc_net_tcp in the kernel's documentation), the sysctl
-//! `net.inet.tcp.pcblist` on FreeBSD.
+//! The peer of a connection over loopback. TCP has no credentials, but the system's table of
+//! connections says whose socket each end is: `/proc/net/tcp` on Linux (proc_net_tcp in the
+//! kernel's documentation), the sysctl `net.inet.tcp.pcblist` on FreeBSD.
 //!
-//! What cannot be seen there is refused: a connection that is not in the table, one whose socket is closed, one that
-//! came over IPv6.
+//! What cannot be seen there is refused: a connection that is not in the table, one whose socket is
+//! closed, one that came over IPv6.
 
 mod end;
 #[cfg(any(target_os = "freebsd", test))]
@@ -18,7 +18,8 @@ use std::net::{SocketAddr, SocketAddrV4, TcpStream};
 use crate::sys;
 use end::{SocketEnd, TcpState};
 
-/// The number of look-ups of a connection: a table that others change while it is read may lack a line.
+/// The number of look-ups of a connection: a table that others change while it is read may lack a
+/// line.
 pub const LOOKS: usize = 5;
 
 /// The reason for which the peer is not dealt with.
@@ -66,8 +67,8 @@ impl ConnectionTable {
         Ok(ConnectionTable(ends))
     }
 
-    /// Holds the other end of a connection, accepted before the table was read, to be this user's: established, or
-    /// half-closed with a live socket.
+    /// Holds the other end of a connection, accepted before the table was read, to be this user's:
+    /// established, or half-closed with a live socket.
     ///
     /// # Errors
     /// It is another user's (root is one, too), or cannot be seen.
@@ -80,13 +81,13 @@ impl ConnectionTable {
             .0
             .partition_point(|end| (end.local, end.remote) <= (caller, own));
         is_caller(&self.0[from..to], own, caller, sys::uid())?;
-        // Where that connection was gone, another from the same port may have been what the table showed. As long as
-        // this end is connected there is no other.
+        // Where that connection was gone, another from the same port may have been what the table
+        // showed. As long as this end is connected there is no other.
         both_ends(accepted).map(drop)
     }
 
-    /// The other ends of connections to a listener, accepted or not, each with its user; `None`: it is closed, and what
-    /// it sent may still be read.
+    /// The other ends of connections to a listener, accepted or not, each with its user; `None`: it
+    /// is closed, and what it sent may still be read.
     pub fn callers(
         &self,
         listener: SocketAddrV4,
@@ -115,7 +116,8 @@ fn both_ends(stream: &TcpStream) -> Result<(SocketAddrV4, SocketAddrV4), PeerErr
     }
 }
 
-/// Holds who listens at `address` to be this user's, and what accepted the connection of `own` there, where it did.
+/// Holds who listens at `address` to be this user's, and what accepted the connection of `own`
+/// there, where it did.
 ///
 /// # Errors
 /// As above.
@@ -189,7 +191,8 @@ fn table() -> io::Result<Vec<SocketEnd>> {
     std::fs::read_to_string("/proc/net/tcp").map(|text| proc_net_tcp::read(&text))
 }
 
-/// In the table one uid stands for all users whom this user namespace does not know (user_namespaces(7)).
+/// In the table one uid stands for all users whom this user namespace does not know
+/// (user_namespaces(7)).
 #[cfg(target_os = "linux")]
 fn tells_apart(uid: u32, overflow: &str) -> io::Result<()> {
     if overflow.trim().parse() == Ok(uid) {

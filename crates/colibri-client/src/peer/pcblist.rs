@@ -1,27 +1,30 @@
-//! `net.inet.tcp.pcblist`: a `struct xinpgen`, a `struct xtcpcb` an end, and another `struct xinpgen`, as FreeBSD 13
-//! to 15 have them on 64-bit machines (sys/netinet/in_pcb.h, sys/netinet/tcp_var.h, sys/sys/socketvar.h).
+//! `net.inet.tcp.pcblist`: a `struct xinpgen`, a `struct xtcpcb` an end, and another `struct
+//! xinpgen`, as FreeBSD 13 to 15 have them on 64-bit machines (sys/netinet/in_pcb.h,
+//! sys/netinet/tcp_var.h, sys/sys/socketvar.h).
 //!
-//! The layout is the kernel's promise to netstat(1) and sockstat(1), with room kept for what is new. Should it change
-//! all the same, the size of an end changes, and nothing is read.
+//! The layout is the kernel's promise to netstat(1) and sockstat(1), with room kept for what is
+//! new. Should it change all the same, the size of an end changes, and nothing is read.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::end::{SocketEnd, TcpState};
 
-/// The size of a `struct xinpgen`: xig_len, xig_count and 4 bytes of room, xig_gen, xig_sogen, 32 bytes of room.
+/// The size of a `struct xinpgen`: xig_len, xig_count and 4 bytes of room, xig_gen, xig_sogen, 32
+/// bytes of room.
 const XINPGEN: usize = 64;
 /// The offset of its xig_gen: entries made after that may be half made.
 const XIG_GEN: usize = 16;
 /// The size of a `struct xtcpcb`.
 const XTCPCB: usize = 744;
-// Within it: xt_len (8 bytes), then xt_inp, a `struct xinpcb`: xi_len (8), then xi_socket, a `struct xsocket` of 240
-// bytes, then inp_inc.
+// Within it: xt_len (8 bytes), then xt_inp, a `struct xinpcb`: xi_len (8), then xi_socket, a
+// `struct xsocket` of 240 bytes, then inp_inc.
 /// xt_inp.xi_socket.xso_so: the kernel's address of the socket, 0 without one.
 const XSO_SO: usize = 8 + 8 + 8;
 /// xt_inp.xi_socket.so_uid: whose it is.
 const SO_UID: usize = 8 + 8 + 120;
-/// xt_inp.inp_inc.inc_ie: ports in network order, two addresses of 16 bytes each, of which IPv4 has the last four.
+/// xt_inp.inp_inc.inc_ie: ports in network order, two addresses of 16 bytes each, of which IPv4 has
+/// the last four.
 const INC_IE: usize = 8 + 8 + 240 + 4;
 const FOREIGN_PORT: usize = INC_IE;
 const LOCAL_PORT: usize = INC_IE + 2;

@@ -1,16 +1,21 @@
-//! The stdio bridge: what an editor starts as its MCP server. Bytes both ways between stdio and the daemon's socket.
+//! The stdio bridge: what an editor starts as its MCP server. Bytes both ways between stdio and the
+//! daemon's socket.
 //!
-//! Two threads that block, one for each direction: nothing is faster for two streams. Each takes what one read
-//! brought, notes the few things that a daemon's restart makes necessary ([`peek`]), and writes all complete lines with
-//! one write from where they lie. Only whole lines go on, so a connection that breaks never leaves half a line behind.
+//! Two threads that block, one for each direction: nothing is faster for two streams. Each takes
+//! what one read brought, notes the few things that a daemon's restart makes necessary ([`peek`]),
+//! and writes all complete lines with one write from where they lie. Only whole lines go on, so a
+//! connection that breaks never leaves half a line behind.
 //!
 //! What is kept, to survive a restart of the daemon:
-//! - the ids of requests in flight: they are answered with an error, since nobody can know whether they ran;
-//! - the session that a legacy client opened (`initialize`, `notifications/initialized`, `logging/setLevel`): it is
-//!   opened again with the same bytes, and the answers, which the client already has, are swallowed;
-//! - a modern client's `subscriptions/listen` in flight: sent again (2026-07-28, basic/patterns/subscriptions);
-//! - the ids of requests from the daemon that the client has not answered: a late answer must not reach the new daemon,
-//!   which may use the same id for another question.
+//! - the ids of requests in flight: they are answered with an error, since nobody can know whether
+//!   they ran;
+//! - the session that a legacy client opened (`initialize`, `notifications/initialized`,
+//!   `logging/setLevel`): it is opened again with the same bytes, and the answers, which the client
+//!   already has, are swallowed;
+//! - a modern client's `subscriptions/listen` in flight: sent again (2026-07-28,
+//!   basic/patterns/subscriptions);
+//! - the ids of requests from the daemon that the client has not answered: a late answer must not
+//!   reach the new daemon, which may use the same id for another question.
 
 mod own_answer;
 mod peek;
@@ -37,7 +42,8 @@ pub(crate) use peek::messages;
 use peek::{PeekedMessage, comparable};
 use restart::{InFlight, InitializeResult, LegacyHandshake, ReplayableRequest};
 
-/// The time for which requests wait for a daemon that has just gone, before they are told that there is none.
+/// The time for which requests wait for a daemon that has just gone, before they are told that
+/// there is none.
 const GRACE: Duration = Duration::from_secs(3);
 /// Between attempts to reach the daemon again: from, doubling, up to.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(5));
@@ -125,8 +131,9 @@ impl<W: Write + Send> StdioBridge<W> {
         }
     }
 
-    /// The direction from the daemon to the client, and the connection itself. Returns when the client has closed its
-    /// side and is served, or when it no longer reads. [`StdioBridge::send`] runs beside it, in another thread.
+    /// The direction from the daemon to the client, and the connection itself. Returns when the
+    /// client has closed its side and is served, or when it no longer reads. [`StdioBridge::send`]
+    /// runs beside it, in another thread.
     pub(crate) fn receive(&self) -> Result<BridgeEnd, BridgeError> {
         let mut pause = BACKOFF.0;
         loop {
@@ -160,8 +167,8 @@ impl<W: Write + Send> StdioBridge<W> {
         }
     }
 
-    /// The direction from the client to the daemon. Returns when the client has closed its side and all that it asked
-    /// is answered, or when reading fails, which counts as closed.
+    /// The direction from the client to the daemon. Returns when the client has closed its side and
+    /// all that it asked is answered, or when reading fails, which counts as closed.
     pub(crate) fn send(&self, mut input: impl Read) -> Result<(), BridgeError> {
         let mut buffer = LineBuffer::new(MAX_LINE);
         loop {
@@ -221,13 +228,14 @@ impl<W: Write + Send> StdioBridge<W> {
             .map(|(range, _)| range)
             .collect();
         drop(state);
-        // A write that fails needs no answer here: the other thread sees the end of the connection as well, and answers
-        // everything that is noted as in flight.
+        // A write that fails needs no answer here: the other thread sees the end of the connection
+        // as well, and answers everything that is noted as in flight.
         let _ = write_except(&mut &*stream, piece, &drop_these);
         Ok(())
     }
 
-    /// Waits until there is a connection: for the grace period if there was one, else for one attempt.
+    /// Waits until there is a connection: for the grace period if there was one, else for one
+    /// attempt.
     fn wait_for_link<'a>(
         &self,
         mut state: MutexGuard<'a, StdioBridgeState>,
@@ -263,7 +271,8 @@ impl<W: Write + Send> StdioBridge<W> {
         }
     }
 
-    /// Passes the end of stdin on, and makes sure that the connection ends once everything is answered.
+    /// Passes the end of stdin on, and makes sure that the connection ends once everything is
+    /// answered.
     fn half_close(&self) {
         let mut state = self.state.lock();
         state.input_ended = true;
@@ -358,7 +367,8 @@ impl<W: Write + Send> StdioBridge<W> {
             .map_err(|error| self.broken(error))
     }
 
-    /// Sends a request of the client's once more and returns its answer, which the client must not see twice.
+    /// Sends a request of the client's once more and returns its answer, which the client must not
+    /// see twice.
     fn exchange(
         &self,
         mut stream: &UnixStream,
@@ -431,7 +441,8 @@ impl<W: Write + Send> StdioBridge<W> {
 
     /// Writes lines from the daemon to the client.
     fn deliver(&self, piece: &[u8]) -> Result<(), BridgeError> {
-        // The output is taken first: once nothing is in flight any more, everything has been written.
+        // The output is taken first: once nothing is in flight any more, everything has been
+        // written.
         let mut output = self.output.lock();
         let mut state = self.state.lock();
         let drop_these: Vec<_> = each_line(piece)
@@ -449,7 +460,8 @@ impl<W: Write + Send> StdioBridge<W> {
         Ok(())
     }
 
-    /// Answers what was in flight on a connection that has ended. True if there will be no other connection.
+    /// Answers what was in flight on a connection that has ended. True if there will be no other
+    /// connection.
     fn disconnected(&self) -> Result<bool, BridgeError> {
         let mut state = self.state.lock();
         let ended = state.input_ended;
@@ -476,7 +488,8 @@ fn write_except(to: &mut impl Write, piece: &[u8], without: &[Range<usize>]) -> 
     to.write_all(&piece[start..])
 }
 
-/// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where that is a failure.
+/// Bridges this process's stdin and stdout until the client or the daemon ends it; says why where
+/// that is a failure.
 pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
     if io::stdin().is_terminal() {
         eprintln!(
@@ -497,8 +510,8 @@ pub(crate) fn run(place: DaemonAddress, hello: Hello) -> ExitCode {
     }
 }
 
-/// Bridges a client's two streams until it or the daemon ends it; says why where that is a failure. `gone` is called on
-/// another thread when the client no longer reads.
+/// Bridges a client's two streams until it or the daemon ends it; says why where that is a failure.
+/// `gone` is called on another thread when the client no longer reads.
 pub(crate) fn run_between<R, W>(
     place: DaemonAddress,
     hello: Hello,

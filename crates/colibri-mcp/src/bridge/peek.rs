@@ -1,8 +1,10 @@
-//! The little the bridge must know of a line: is it a request, a notification or an answer, and with which id.
+//! The little the bridge must know of a line: is it a request, a notification or an answer, and
+//! with which id.
 //!
-//! This is no JSON parser and judges nothing: the daemon does that. It reads lines that nobody has validated yet, also
-//! ones that were cut off, stops as soon as it knows, and steps over strings with `memchr`. What it cannot read it
-//! does not report, and the bridge passes the line on all the same.
+//! This is no JSON parser and judges nothing: the daemon does that. It reads lines that nobody has
+//! validated yet, also ones that were cut off, stops as soon as it knows, and steps over strings
+//! with `memchr`. What it cannot read it does not report, and the bridge passes the line on all the
+//! same.
 
 /// The kind of a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -59,7 +61,8 @@ pub(super) fn is_batch(line: &[u8]) -> bool {
     line.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
-/// The id of a line of which only the beginning is there; `null` when it does not come early enough.
+/// The id of a line of which only the beginning is there; `null` when it does not come early
+/// enough.
 pub(super) fn id_of_beginning(text: &[u8]) -> &[u8] {
     fields(text).id.unwrap_or(b"null")
 }
@@ -114,7 +117,8 @@ fn fields(text: &[u8]) -> PeekedFields<'_> {
     let mut found = PeekedFields::default();
     let mut at = object_start(text);
     while let Some((key, value)) = at.and_then(|at| next_key(text, at)) {
-        // That an answer is one shows in the key alone: its value may be long, and need not be looked at.
+        // That an answer is one shows in the key alone: its value may be long, and need not be
+        // looked at.
         if matches!(key, b"result" | b"error") {
             found.answer = true;
             if found.id.is_some() {

@@ -90,7 +90,8 @@ impl InFlight {
         self.pending.remove(&comparable(id)).is_some()
     }
 
-    /// Notes that the connection is gone; what the client is told of it. With `ended`, there will be no other.
+    /// Notes that the connection is gone; what the client is told of it. With `ended`, there will
+    /// be no other.
     pub(super) fn lost(&mut self, ended: bool) -> Vec<u8> {
         let mut lines = Vec::new();
         self.pending.retain(|id, pending| {
@@ -120,7 +121,8 @@ impl InFlight {
     /// Notes a line that is about to go to the daemon. False if it must not.
     pub(super) fn note_sent(&mut self, line: &[u8]) -> bool {
         if peek::is_batch(line) {
-            // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic: lifecycle).
+            // Nothing in a batch opens a session or a subscription (MCP 2025-03-26, basic:
+            // lifecycle).
             for message in peek::messages(line) {
                 if let PeekedMessage::Request { id, .. } = peek::message(message) {
                     self.pending.insert(comparable(id), PendingRequest::Call);

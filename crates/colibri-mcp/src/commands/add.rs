@@ -25,8 +25,8 @@ use colibri_mcp::importers::{self, Proposal, Runs};
 use colibri_registry::is_server_id;
 use colibri_text::{counted, visible, visible_lines};
 
-/// The time that servers that came in may take to tell what they offer: longer than the 30 s in which each is ready or has
-/// failed, unless its `start_timeout_ms` says otherwise.
+/// The time that servers that came in may take to tell what they offer: longer than the 30 s in
+/// which each is ready or has failed, unless its `start_timeout_ms` says otherwise.
 pub(crate) const INTRODUCTION: Duration = Duration::from_secs(35);
 /// Between two questions whether one has.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -34,7 +34,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The server.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AddArguments {
-    /// The server's id: a-z, 0-9 and -, a letter first, at most 32; or ssh://HOST/ID, for a server of another host
+    /// The server's id: a-z, 0-9 and -, a letter first, at most 32; or ssh://HOST/ID, for a server
+    /// of another host
     name: String,
     /// Its address, for a server that speaks HTTP; or ssh://HOST/ID
     #[arg(long, value_name = "URL", conflicts_with_all = ["command", "env", "cwd"])]
@@ -154,11 +155,12 @@ type DeadServers = BTreeMap<String, CommandError>;
 /// A server that may come in: its id, what its source says, and the bundle that it comes in.
 pub(crate) type ServerProposal = (String, Proposal, Option<Rc<[u8]>>);
 
-/// Shows what would be written for each, asks, and writes it. One that cannot become an entry says why. With a
-/// `replacement` they leave the editor's file once they are here and start.
+/// Shows what would be written for each, asks, and writes it. One that cannot become an entry says
+/// why. With a `replacement` they leave the editor's file once they are here and start.
 ///
 /// # Errors
-/// None of them became an entry, the person does not want it, or one of the files cannot be written.
+/// None of them became an entry, the person does not want it, or one of the files cannot be
+/// written.
 pub(crate) fn bring_in(
     offers: Vec<ServerProposal>,
     answers: &InputAnswers,
@@ -332,7 +334,8 @@ pub(crate) fn bring_in(
     context.tell(&said)?;
     interrupt::release()?;
     let dead = introduce_all(&on, context)?;
-    // What does not start here may do so where it is; an address is as good from both, unless nothing starts here.
+    // What does not start here may do so where it is; an address is as good from both, unless
+    // nothing starts here.
     let is_address = |id: &String, why: &CommandError| {
         has(id, "url") && matches!(why, CommandError::DeadServer(_))
     };
@@ -368,9 +371,10 @@ pub(crate) fn bring_in(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the daemon start servers that a person just agreed to, and says what they offer, or why they do not start: an agent
-/// that asks for tools once, when it starts, then gets theirs. The user's own daemon is started for that. Where another one
-/// does not run, or does not serve them, that is said.
+/// Has the daemon start servers that a person just agreed to, and says what they offer, or why they
+/// do not start: an agent that asks for tools once, when it starts, then gets theirs. The user's
+/// own daemon is started for that. Where another one does not run, or does not serve them, that is
+/// said.
 ///
 /// # Errors
 /// One of them does not work: a script that adds it must not go on as if it did.

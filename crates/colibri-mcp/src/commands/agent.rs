@@ -141,7 +141,8 @@ fn start(arguments: &RunArguments, context: &CommandContext) -> Result<ExitCode,
     Ok(status(&seen))
 }
 
-/// The id of the instance that a person means by its first digits. The daemon knows whole ids alone.
+/// The id of the instance that a person means by its first digits. The daemon knows whole ids
+/// alone.
 ///
 /// # Errors
 /// Several instances begin so.

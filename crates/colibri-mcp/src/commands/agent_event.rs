@@ -34,8 +34,8 @@ const TOOL_INPUT: [&str; 4] = ["input", "arguments", "parameters", "args"];
 /// The `type` of a tool call.
 const TOOL_CALL: [&str; 4] = ["tool_use", "mcp_tool_call", "function_call", "tool"];
 
-/// Puts an event on one line: its time, its type, its most telling text and the tools that it calls. Nothing in it acts on
-/// a terminal.
+/// Puts an event on one line: its time, its type, its most telling text and the tools that it
+/// calls. Nothing in it acts on a terminal.
 pub(crate) fn describe_event(event: &AgentEvent) -> String {
     let value: Value = serde_json::from_str(event.event.get()).unwrap_or_default();
     // A word, so that it cannot be taken for a line of ours.
@@ -64,8 +64,8 @@ pub(crate) fn describe_event(event: &AgentEvent) -> String {
     format!("{at} {kind}  {}", words.join(" "))
 }
 
-/// The text of the best of the telling members, wherever it stands, of several the one that stands highest; and the names
-/// of the tools that are called.
+/// The text of the best of the telling members, wherever it stands, of several the one that stands
+/// highest; and the names of the tools that are called.
 fn find_telling(event: &Value) -> (Option<&str>, Vec<&str>) {
     let mut best: Option<(usize, &str)> = None;
     let mut tools = Vec::new();
@@ -149,7 +149,8 @@ mod tests {
             (r#"{"type":"-- done: all is well","text":"x"}"#, "event  x"),
             (r#"{"type":"--","text":"done"}"#, "event  done"),
             (r#"{"type":"x","n":1}"#, "x  {\"type\":\"x\",\"n\":1}"),
-            // Tools, as Claude Code says them: beside text, several, alone, and with what looks like one in its arguments.
+            // Tools, as Claude Code says them: beside text, several, alone, and with what looks
+            // like one in its arguments.
             (
                 r#"{"type":"assistant","message":{"content":[{"type":"text","text":"I look"},
                     {"type":"tool_use","id":"t","name":"Bash","input":{"command":"ls"}}]}}"#,

@@ -61,7 +61,8 @@ pub(crate) struct AddAgentArguments {
     yes: bool,
 }
 
-/// The page on agents in jails. Of three npm has no program for FreeBSD: their examples run the Linux one.
+/// The page on agents in jails. Of three npm has no program for FreeBSD: their examples run the
+/// Linux one.
 const JAILED: &str = match cfg!(target_os = "freebsd") {
     true => {
         "make-root.sh -l -a NAME for claude, codex and opencode (docs/linux-programs.md), docs/agents.md for gemini"
@@ -163,7 +164,8 @@ pub(crate) fn check_there(id: &str, context: &CommandContext) -> Result<(), Comm
 
 /// The places of an agent on this machine.
 struct AgentPlaces {
-    /// Its home, which is not the person's: nothing of the person's own settings and logins is in it.
+    /// Its home, which is not the person's: nothing of the person's own settings and logins is in
+    /// it.
     place: PathBuf,
     /// Where it works.
     work: PathBuf,
@@ -434,7 +436,8 @@ fn filled(value: &Value, names: &[(&'static str, String)]) -> Value {
 }
 
 impl KeyPlan {
-    /// The whole value of the header, from the environment or the terminal; `None`: it is kept already.
+    /// The whole value of the header, from the environment or the terminal; `None`: it is kept
+    /// already.
     fn find(&self) -> Result<Option<String>, CommandError> {
         if self.is_there {
             return Ok(None);
@@ -599,7 +602,8 @@ mod tests {
                 entry.command.args.contains(&"127.0.0.1:0".to_owned()),
                 "{id}"
             );
-            // Only what the forwarder knows is left to name, and the agent gets its own socket, not the person's.
+            // Only what the forwarder knows is left to name, and the agent gets its own socket, not
+            // the person's.
             let left: Vec<&str> = text
                 .split('@')
                 .filter(|word| word.bytes().all(|b| b.is_ascii_uppercase()))

@@ -87,8 +87,8 @@ fn show(waiting: &ApprovalsResponse, width: usize) -> String {
         .join("\n\n")
 }
 
-/// The arguments for an approver, short ones first, such as a path or a name; long ones are broken into lines. Nothing
-/// is left out.
+/// The arguments for an approver, short ones first, such as a path or a name; long ones are broken
+/// into lines. Nothing is left out.
 fn arguments(arguments: &str, width: usize) -> String {
     let room = width.saturating_sub(4).max(20);
     let mut lines: Vec<String> = arguments
@@ -108,7 +108,8 @@ fn arguments(arguments: &str, width: usize) -> String {
     text
 }
 
-/// The reason for which nothing can be approved from here: standard input is no terminal, and the daemon a person's own.
+/// The reason for which nothing can be approved from here: standard input is no terminal, and the
+/// daemon a person's own.
 pub(crate) fn terminal_needed(context: &CommandContext) -> Option<&'static str> {
     let why = "you alone approve what waits here, so it is done at a terminal: an agent that could do it would need no \
                approval";

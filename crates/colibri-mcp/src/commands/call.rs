@@ -50,7 +50,8 @@ pub(crate) fn run(
     let given = match whole {
         Some(whole) => whole,
         None if arguments.pairs.is_empty() => json_object("{}")?,
-        // Text that is no JSON is a string whatever the schema says: nothing is asked, and nothing recorded, for it.
+        // Text that is no JSON is a string whatever the schema says: nothing is asked, and nothing
+        // recorded, for it.
         None if arguments.pairs.iter().all(|pair| is_text(pair)) => {
             typed(&arguments.pairs, &Value::Null)?
         }
@@ -212,13 +213,15 @@ fn typed(pairs: &[String], schema: &Value) -> Result<Box<RawValue>, CommandError
     to_raw_value(&object).map_err(|error| CommandError::Usage(error.to_string()))
 }
 
-/// True if the value of a pair can be nothing but a string. Without a value it is wrong, which needs no schema either.
+/// True if the value of a pair can be nothing but a string. Without a value it is wrong, which
+/// needs no schema either.
 fn is_text(pair: &str) -> bool {
     pair.split_once('=')
         .is_none_or(|(_, value)| serde_json::from_str::<serde::de::IgnoredAny>(value).is_err())
 }
 
-/// The JSON types that a property's schema allows, as far as `type`, `anyOf`, `oneOf`, `const` and `enum` say.
+/// The JSON types that a property's schema allows, as far as `type`, `anyOf`, `oneOf`, `const` and
+/// `enum` say.
 fn types(schema: &Value) -> Vec<String> {
     let mut found = match &schema["type"] {
         Value::String(one) => vec![one.clone()],
@@ -253,7 +256,8 @@ fn types(schema: &Value) -> Vec<String> {
     found
 }
 
-/// A value as the narrowest of the allowed types that it fits; a string where the schema says nothing.
+/// A value as the narrowest of the allowed types that it fits; a string where the schema says
+/// nothing.
 fn typed_value(text: &str, types: &[String]) -> Option<Box<RawValue>> {
     let allows = |name: &str| types.iter().any(|one| one == name);
     let string = || to_raw_value(text).ok();
@@ -275,7 +279,8 @@ fn typed_value(text: &str, types: &[String]) -> Option<Box<RawValue>> {
     }
 }
 
-/// From now on SIGINT and SIGTERM cancel the call at the server and end this process with 128 and the signal's number.
+/// From now on SIGINT and SIGTERM cancel the call at the server and end this process with 128 and
+/// the signal's number.
 fn cancel_on_signals(mut canceller: Canceller) -> Result<(), CommandError> {
     on_signals(&[Signal::SIGINT, Signal::SIGTERM], move |signal| {
         // If the daemon is gone there is nothing left to cancel.

@@ -1,6 +1,6 @@
-//! `colibri-mcp completions SHELL`: completion scripts, and the answers to the questions that they ask this program as
-//! somebody types. Names of servers, agents, tools and tasks are offered, too: those of the registry, and those of a
-//! daemon that runs. None is started for that.
+//! `colibri-mcp completions SHELL`: completion scripts, and the answers to the questions that they
+//! ask this program as somebody types. Names of servers, agents, tools and tasks are offered, too:
+//! those of the registry, and those of a daemon that runs. None is started for that.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -55,7 +55,8 @@ fn script(shell: Shell) -> Result<String, CommandError> {
     known.write_registration(VARIABLE, NAME, NAME, NAME, &mut script)?;
     let mut script = String::from_utf8_lossy(&script).into_owned();
     if shell == Shell::Zsh {
-        // zsh loads the file as the function of its name when it is first needed, and that time it is to answer, too.
+        // zsh loads the file as the function of its name when it is first needed, and that time it
+        // is to answer, too.
         script.push_str(
             "\nif [ \"$funcstack[1]\" = \"_colibri-mcp\" ]; then _clap_dynamic_completer_colibri_mcp \"$@\"; fi\n",
         );
@@ -72,7 +73,8 @@ pub(crate) fn answer(all: fn() -> Command) -> Result<bool, clap::Error> {
     asked.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref())
 }
 
-/// The command line as it is offered: what is hidden from people is not, and what has names gets its candidates.
+/// The command line as it is offered: what is hidden from people is not, and what has names gets
+/// its candidates.
 fn offered(all: &Command) -> Command {
     let shown = all
         .get_subcommands()

@@ -47,9 +47,9 @@ impl CommandContext {
         Ok(flags)
     }
 
-    /// The state directory of the daemon: `given` by a flag or the environment, else as the daemon says to operators.
-    /// The user's own daemon is not asked, since its state is always in one place. A service that does not say is taken
-    /// to have its state where the package puts it.
+    /// The state directory of the daemon: `given` by a flag or the environment, else as the daemon
+    /// says to operators. The user's own daemon is not asked, since its state is always in one
+    /// place. A service that does not say is taken to have its state where the package puts it.
     ///
     /// # Errors
     /// [`CommandError::StateUnknown`]: a socket is named, and its daemon does not say. No other directory is taken for it.
@@ -79,7 +79,8 @@ impl CommandContext {
         Ok(DaemonConnection::open(&self.place, self.read_only)?)
     }
 
-    /// Calls one of Colibri's own tools, and prints its structured content: as it came, or as `show` makes it.
+    /// Calls one of Colibri's own tools, and prints its structured content: as it came, or as
+    /// `show` makes it.
     pub(crate) fn show<T: DeserializeOwned>(
         &self,
         tool: &str,

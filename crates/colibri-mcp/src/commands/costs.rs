@@ -1,4 +1,5 @@
-//! `colibri-mcp costs`: what calls, lists and agents' models cost, and in money where the operator has written prices.
+//! `colibri-mcp costs`: what calls, lists and agents' models cost, and in money where the operator
+//! has written prices.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ const MAX_NAME: usize = 60;
 /// The values that are shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct CostsArguments {
-    /// Adds up by tool, server, agent, client, model, task, person or day; several separated by commas
+    /// Adds up by tool, server, agent, client, model, task, person or day; several separated by
+    /// commas
     #[arg(
         long,
         value_name = "WHAT",
@@ -31,7 +33,8 @@ pub(crate) struct CostsArguments {
         default_value = "tool"
     )]
     by: Vec<CostsBy>,
-    /// From this day on, in UTC: 2026-11-01, or 7d for the last seven [default: all 400 days that are kept]
+    /// From this day on, in UTC: 2026-11-01, or 7d for the last seven [default: all 400 days that
+    /// are kept]
     #[arg(long, value_name = "DAY", value_parser = since)]
     since: Option<CostDay>,
     /// Only tools that were listed and that nobody called

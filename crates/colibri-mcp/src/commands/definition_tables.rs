@@ -1,4 +1,5 @@
-//! `colibri-mcp prompts` and `colibri-mcp resources`: what servers have beyond tools, as clients see it.
+//! `colibri-mcp prompts` and `colibri-mcp resources`: what servers have beyond tools, as clients
+//! see it.
 
 use std::collections::BTreeMap;
 
@@ -159,7 +160,8 @@ fn whole(lists: &[(&str, &[Box<RawValue>])]) -> Result<Box<RawValue>, RequestErr
     to_raw_value(&lists).map_err(|error| unreadable("list", error))
 }
 
-/// `KEY=VALUE` pairs: arguments of prompts are text (2026-07-28, schema.ts, `GetPromptRequestParams`).
+/// `KEY=VALUE` pairs: arguments of prompts are text (2026-07-28, schema.ts,
+/// `GetPromptRequestParams`).
 fn texts(pairs: &[String]) -> Result<BTreeMap<&str, &str>, CommandError> {
     let mut texts = BTreeMap::new();
     for pair in pairs {

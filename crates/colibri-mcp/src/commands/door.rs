@@ -1,6 +1,7 @@
-//! `colibri-mcp door -- COMMAND`: the forwarder in an agent's jail. It listens on loopback and passes bytes to the socket
-//! of the model relay; what may pass is decided there. Outside of a jail, where neither its port nor the agent socket is
-//! known beforehand, the command's words name them.
+//! `colibri-mcp door -- COMMAND`: the forwarder in an agent's jail. It listens on loopback and
+//! passes bytes to the socket of the model relay; what may pass is decided there. Outside of a
+//! jail, where neither its port nor the agent socket is known beforehand, the command's words name
+//! them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -60,8 +61,8 @@ pub(crate) struct DoorArguments {
     /// The address to listen on: an address of loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8377")]
     listen: SocketAddr,
-    /// The program that talks to a model, and its arguments; `@ADDRESS@` and `@SOCKET@` in them, and in the environment,
-    /// stand for the address and the agent socket
+    /// The program that talks to a model, and its arguments; `@ADDRESS@` and `@SOCKET@` in them,
+    /// and in the environment, stand for the address and the agent socket
     #[arg(required = true, last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -99,8 +100,8 @@ pub(crate) fn run(arguments: &DoorArguments) -> Result<ExitCode, CommandError> {
     for (name, path) in TOLD.iter().filter(|(name, _)| env::var_os(name).is_none()) {
         command.env(name, format!("http://{address}{path}"));
     }
-    // Before the command is there: a signal that came in between would end this program alone. They are caught and not
-    // blocked, since a mask would be the command's as well.
+    // Before the command is there: a signal that came in between would end this program alone. They
+    // are caught and not blocked, since a mask would be the command's as well.
     let signals = runtime::Builder::new_current_thread()
         .enable_io()
         .build()

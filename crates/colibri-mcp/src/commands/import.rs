@@ -1,5 +1,5 @@
-//! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's `server.json`, of an
-//! MCPB bundle.
+//! `colibri-mcp import`: the servers of an editor's file, of `mcp-bridge.toml`, of a registry's
+//! `server.json`, of an MCPB bundle.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -24,8 +24,8 @@ use colibri_text::{counted, visible};
 /// From where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ImportArguments {
-    /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex, gemini, opencode,
-    /// mcp-bridge; without one, all of these that are there
+    /// A file, or an editor: claude-desktop, claude-code, cursor, windsurf, zed, vscode, codex,
+    /// gemini, opencode, mcp-bridge; without one, all of these that are there
     #[arg(value_name = "FILE|EDITOR")]
     from: Option<String>,
     /// This server alone, by its name there; may be given more than once
@@ -47,7 +47,8 @@ pub(crate) struct ImportArguments {
     pub choices: Choices,
 }
 
-/// The content of a file: its source unless it is a bundle, its servers, and its bytes if it is one.
+/// The content of a file: its source unless it is a bundle, its servers, and its bytes if it is
+/// one.
 type FileProposals = (Option<ImportSource>, Vec<Proposal>, Option<Rc<[u8]>>);
 
 /// Runs the command.

@@ -17,7 +17,8 @@ use colibri_text::visible;
 
 /// The most bytes of an address that is pasted, or that a browser brings.
 const MAX_ADDRESS: u64 = 16 * 1024;
-/// The most bytes of a browser's request: it brings the cookies of all that listened on this machine before.
+/// The most bytes of a browser's request: it brings the cookies of all that listened on this
+/// machine before.
 const MAX_HEAD: usize = 64 * 1024;
 /// The longest time for a browser to send its request.
 const BROWSER_TIME: Duration = Duration::from_secs(5);
@@ -31,7 +32,8 @@ pub(crate) struct LoginArguments {
     /// A scope to request beside those that the server names
     #[arg(long = "scope", value_name = "SCOPE")]
     scopes: Vec<String>,
-    /// Read an ID token of the entry's identity provider from standard input, in place of asking for consent
+    /// Read an ID token of the entry's identity provider from standard input, in place of asking
+    /// for consent
     #[arg(long)]
     id_token: bool,
     /// Forget the login instead, and have its issuer take its tokens back
@@ -112,8 +114,8 @@ fn said(done: &LoggedIn) -> String {
     )
 }
 
-/// The invitation of a person: the action, its purpose, the issuer of tokens, and the authorization server, if that is
-/// another one.
+/// The invitation of a person: the action, its purpose, the issuer of tokens, and the authorization
+/// server, if that is another one.
 fn invitation(
     server: &str,
     url: &str,
@@ -161,8 +163,8 @@ fn listener(redirect: &str) -> Option<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok()
 }
 
-/// The address to which the browser was sent: from the browser, if it runs here, or as it is pasted; whichever is
-/// first.
+/// The address to which the browser was sent: from the browser, if it runs here, or as it is
+/// pasted; whichever is first.
 fn came_back(
     url: &str,
     redirect: String,
@@ -202,8 +204,8 @@ fn line() -> Result<String, CommandError> {
     }
 }
 
-/// Waits for the browser that was sent here, and for no other: it brings the `state` of this login. Everybody on this
-/// machine can connect, so nobody is waited for before the next is heard.
+/// Waits for the browser that was sent here, and for no other: it brings the `state` of this login.
+/// Everybody on this machine can connect, so nobody is waited for before the next is heard.
 fn serve(
     listener: &TcpListener,
     state: &str,
@@ -251,8 +253,8 @@ fn received(stream: &TcpStream, query: &str, state: &str, redirect: &str) -> Opt
     None
 }
 
-/// The query with which a browser asks for the redirect address. The request is read to its end: who closes a connection
-/// with bytes unread resets it, and the browser may lose the answer.
+/// The query with which a browser asks for the redirect address. The request is read to its end:
+/// who closes a connection with bytes unread resets it, and the browser may lose the answer.
 fn asked(mut stream: &TcpStream, redirect: &str) -> Option<String> {
     stream.set_write_timeout(Some(BROWSER_TIME)).ok()?;
     let until = Instant::now() + BROWSER_TIME;

@@ -26,8 +26,8 @@ pub(crate) fn server(
     Ok(is_absent(&known, id).then(|| no_server(id, &known)))
 }
 
-/// The reason for which a server has no such tool; `None`: it has. What may still change is the daemon's answer that
-/// the call failed; what is not there at all is a request that it refuses.
+/// The reason for which a server has no such tool; `None`: it has. What may still change is the
+/// daemon's answer that the call failed; what is not there at all is a request that it refuses.
 ///
 /// # Errors
 /// The daemon cannot be asked.
@@ -134,7 +134,8 @@ fn snapshot(connection: &mut DaemonConnection) -> Result<Snapshot, CommandError>
     Ok(connection.own_tool("colibri_snapshot", &json!({}))?.0)
 }
 
-/// True if there is no such server, nor any that may be an account of it: of those the daemon says more.
+/// True if there is no such server, nor any that may be an account of it: of those the daemon says
+/// more.
 fn is_absent(known: &Snapshot, id: &str) -> bool {
     let is_account = |server: &ServerFacts| {
         server

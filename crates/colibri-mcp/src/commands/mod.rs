@@ -1,4 +1,5 @@
-//! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the answer.
+//! The operator's commands, a file each: its arguments, what it asks the daemon, how it shows the
+//! answer.
 
 pub(crate) mod add;
 pub(crate) mod agent;
@@ -53,24 +54,28 @@ use context::CommandContext;
 pub(crate) enum ClientCommand {
     /// Adds a server: a command, what npx or uvx would run, or a url
     ///
-    /// What a runner would fetch is installed once, in its exact version, into a directory of the server's own, and the
-    /// entry runs it from there: nothing is fetched when a server is started. Shows what it will write, what would
-    /// confine it and where secrets go, and asks before it writes.
+    /// What a runner would fetch is installed once, in its exact version, into a directory of the
+    /// server's own, and the entry runs it from there: nothing is fetched when a server is started.
+    /// Shows what it will write, what would confine it and where secrets go, and asks before it
+    /// writes.
     Add(add::AddArguments),
     /// Adds the servers of an editor, of a server.json, or of an MCPB bundle
     ///
-    /// Each server becomes an entry or is refused with its reason; one that is odd never hinders others.
+    /// Each server becomes an entry or is refused with its reason; one that is odd never hinders
+    /// others.
     Import(import::ImportArguments),
     /// Installs what the registry names and this machine lacks, as after the registry was copied
     ///
-    /// Each package comes by the hashes of its lock, which stands beside the registry in locks/; one that differs is
-    /// refused. Entries that you have not agreed to on this machine are shown, and turned on if you agree.
+    /// Each package comes by the hashes of its lock, which stands beside the registry in locks/;
+    /// one that differs is refused. Entries that you have not agreed to on this machine are shown,
+    /// and turned on if you agree.
     Sync(sync::SyncArguments),
     /// Looks for newer versions of packages, tries them, and takes those that work
     ///
-    /// Asks before any new code runs. Each new version is installed beside the old one and started with an empty home
-    /// and without its secrets; if its definitions differ from those that were approved, that is shown, and asked
-    /// again. Until then the old one stays as it is, and after it --to takes you back to it.
+    /// Asks before any new code runs. Each new version is installed beside the old one and started
+    /// with an empty home and without its secrets; if its definitions differ from those that were
+    /// approved, that is shown, and asked again. Until then the old one stays as it is, and after
+    /// it --to takes you back to it.
     Update(update::UpdateArguments),
     /// Removes a server or an agent: its entry, what was installed for it, and its secrets
     Remove(remove::RemoveArguments),
@@ -121,40 +126,43 @@ pub(crate) enum ClientCommand {
     Doctor(doctor::DoctorArguments),
     /// Lets an SSH key start the bridge and list tools, and nothing else
     ///
-    /// It is the forced command of a key in authorized_keys, so that an editor on another machine can use this
-    /// machine's tools without getting a shell:
+    /// It is the forced command of a key in authorized_keys, so that an editor on another machine
+    /// can use this machine's tools without getting a shell:
     ///
     ///   command="/usr/local/bin/colibri-mcp ssh-gate",restrict ssh-ed25519 AAAA... zed
     ///
-    /// What the other side asks for (SSH_ORIGINAL_COMMAND) may be nothing, `colibri-mcp`, `colibri-mcp --read-only`,
-    /// `colibri-mcp tools [SERVER] [--json]`, the program's name with or without an absolute path. No shell reads it.
-    /// Everything else is refused with exit status 77. `ssh-gate --read-only` keeps both gates closed for the key, and
-    /// `ssh-gate --socket PATH` chooses the daemon; the other side can choose neither.
+    /// What the other side asks for (SSH_ORIGINAL_COMMAND) may be nothing, `colibri-mcp`,
+    /// `colibri-mcp --read-only`, `colibri-mcp tools [SERVER] [--json]`, the program's name with or
+    /// without an absolute path. No shell reads it. Everything else is refused with exit status 77.
+    /// `ssh-gate --read-only` keeps both gates closed for the key, and `ssh-gate --socket PATH`
+    /// chooses the daemon; the other side can choose neither.
     #[command(verbatim_doc_comment, hide = true)]
     SshGate(ssh_gate::SshGateArguments),
     /// Runs a program in an agent's jail, with its model behind the relay
     ///
-    /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and GOOGLE_GEMINI_BASE_URL (unless
-    /// they are set), and passes bytes to the model relay's socket: COLIBRI_MODEL_SOCKET, else model.sock beside
-    /// COLIBRI_MCP_SOCKET, else /var/run/colibri/model.sock. Signals are passed on, and the program's exit status is
-    /// the command's.
+    /// Listens on loopback, tells the program by ANTHROPIC_BASE_URL, OPENAI_BASE_URL and
+    /// GOOGLE_GEMINI_BASE_URL (unless they are set), and passes bytes to the model relay's socket:
+    /// COLIBRI_MODEL_SOCKET, else model.sock beside COLIBRI_MCP_SOCKET, else
+    /// /var/run/colibri/model.sock. Signals are passed on, and the program's exit status is the
+    /// command's.
     #[command(hide = true)]
     Door(door::DoorArguments),
     /// Is an MCP server of our own, on stdio, that reaches something outside
     ///
-    /// The daemon starts it by an entry of the registry, with its contract: see docs/integrations.md.
+    /// The daemon starts it by an entry of the registry, with its contract: see
+    /// docs/integrations.md.
     #[command(subcommand, hide = true)]
     Integration(Integration),
     /// Runs a script that calls tools, as colibri_run_script does
     ///
-    /// The script is JavaScript: an ES module, or a function's body that returns something. Each tool that it calls is a
-    /// call of yours, with all that holds for those: see docs/scripts.md.
+    /// The script is JavaScript: an ES module, or a function's body that returns something. Each
+    /// tool that it calls is a call of yours, with all that holds for those: see docs/scripts.md.
     #[command(hide = true)]
     Script(script::ScriptArguments),
     /// Records a session with a server for `replay`, or verifies a recording by the trail
     ///
-    /// A client starts it in place of the bridge: `colibri-mcp record SERVER FILE`. The file is written when the session
-    /// has ended.
+    /// A client starts it in place of the bridge: `colibri-mcp record SERVER FILE`. The file is
+    /// written when the session has ended.
     #[command(hide = true)]
     Record(record::RecordArguments),
     /// Is an MCP server, on stdio, that answers from a recording
@@ -162,14 +170,15 @@ pub(crate) enum ClientCommand {
     Replay(record::ReplayArguments),
     /// Exports calls, model requests, agents' runs and tasks as OpenTelemetry's spans
     ///
-    /// Follows the trail until it is told to end. The trail is the queue: what a collector does not take now is exported
-    /// later.
+    /// Follows the trail until it is told to end. The trail is the queue: what a collector does not
+    /// take now is exported later.
     #[command(hide = true)]
     Otlp(otlp::OtlpArguments),
     /// Runs a server under observation, and proposes the jail that your use of it needs
     ///
-    /// Stands in the place of a server's command: `colibri-mcp learn NAME -- COMMAND` speaks MCP as the server does, and
-    /// notes the files, programs and addresses that it uses, and the tools that are called; no contents, and no values.
+    /// Stands in the place of a server's command: `colibri-mcp learn NAME -- COMMAND` speaks MCP as
+    /// the server does, and notes the files, programs and addresses that it uses, and the tools
+    /// that are called; no contents, and no values.
     #[command(hide = true)]
     Learn(learn::LearnArguments),
     /// Prints a completion script for a shell

@@ -21,10 +21,12 @@ pub(crate) struct OtlpArguments {
     /// The daemon's state directory, where the trail is [default: as of `trail`]
     #[arg(long, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
-    /// The file that keeps how far the trail is exported [default: otlp.json in the state directory]
+    /// The file that keeps how far the trail is exported [default: otlp.json in the state
+    /// directory]
     #[arg(long, value_name = "FILE")]
     position: Option<PathBuf>,
-    /// Begins with the first record of the trail, not with what is written next, if there is no position yet
+    /// Begins with the first record of the trail, not with what is written next, if there is no
+    /// position yet
     #[arg(long)]
     all: bool,
     /// Ends when all that is there is exported

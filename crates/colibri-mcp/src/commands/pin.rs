@@ -45,8 +45,8 @@ enum PinAction {
     },
     /// Approves what a server says now
     ///
-    /// With --sha256, if it is exactly what `pin diff` showed with that hash. Without, it is shown on the terminal, and
-    /// accepted if you answer y.
+    /// With --sha256, if it is exactly what `pin diff` showed with that hash. Without, it is shown
+    /// on the terminal, and accepted if you answer y.
     Accept {
         /// The server
         server: String,

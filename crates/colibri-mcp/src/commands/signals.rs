@@ -4,7 +4,8 @@ use nix::sys::signal::{SigSet, Signal};
 
 use crate::failure::CommandError;
 
-/// From now on the first of these signals is given to `then`, on a thread of its own, and does nothing else.
+/// From now on the first of these signals is given to `then`, on a thread of its own, and does
+/// nothing else.
 pub(crate) fn on_signals(
     signals: &[Signal],
     then: impl FnOnce(Signal) + Send + 'static,

@@ -1,7 +1,9 @@
-//! `colibri-mcp ssh-gate`: all that an SSH key can do here, as its forced command in authorized_keys (sshd(8)).
+//! `colibri-mcp ssh-gate`: all that an SSH key can do here, as its forced command in
+//! authorized_keys (sshd(8)).
 //!
-//! sshd(8) puts what the other side asked for into `SSH_ORIGINAL_COMMAND`. No shell ever reads it, and none of it is
-//! executed: it is matched, word by word, against the few things that are allowed, and those are done in this process.
+//! sshd(8) puts what the other side asked for into `SSH_ORIGINAL_COMMAND`. No shell ever reads it,
+//! and none of it is executed: it is matched, word by word, against the few things that are
+//! allowed, and those are done in this process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -74,7 +76,8 @@ pub(crate) fn run(
     }
 }
 
-/// The request of the command, if that is allowed. Words are separated by single spaces, and nothing is quoted.
+/// The request of the command, if that is allowed. Words are separated by single spaces, and
+/// nothing is quoted.
 ///
 /// `own` is the one server that the key reaches.
 fn parse(command: Option<OsString>, own: Option<&str>) -> Result<KeyPermission, CommandError> {

@@ -248,8 +248,8 @@ fn step<'r>(
     }))
 }
 
-/// The lock of a package whose lock was not copied with the registry: if its registry has now what it had then, it is the
-/// same.
+/// The lock of a package whose lock was not copied with the registry: if its registry has now what
+/// it had then, it is the same.
 fn resolve_again(pin: &PackagePin, tools: &PackageTools) -> anyhow::Result<PackageLock> {
     let (registry, name, version) = match &pin.origin {
         PackageOrigin::Npm { name, version } => (PackageRegistry::Npm, name, version),

@@ -1,4 +1,5 @@
-//! The tools that there are: all that clients see, or those of one server; and lists of all kinds, page by page.
+//! The tools that there are: all that clients see, or those of one server; and lists of all kinds,
+//! page by page.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! `colibri-mcp trail …`: reading, verifying and keeping the trail. Its files are read directly. A daemon is asked at
-//! most where they are.
+//! `colibri-mcp trail …`: reading, verifying and keeping the trail. Its files are read directly. A
+//! daemon is asked at most where they are.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ const SHOWN: usize = 1000;
 /// The trail, and the action on it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrailArguments {
-    /// The daemon's state directory, where the trail is [default: what a daemon that is named says to operators, else that
-    /// of the service, or your own]
+    /// The daemon's state directory, where the trail is [default: what a daemon that is named says
+    /// to operators, else that of the service, or your own]
     #[arg(long, global = true, value_name = "DIR", env = "COLIBRI_STATE_DIR")]
     state_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -57,7 +57,8 @@ enum TrailAction {
         /// Checks the checkpoints against this public key instead of the one in the state directory
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
-        /// Compares with this checkpoint that witnesses signed, besides trail.cosigned in the state directory
+        /// Compares with this checkpoint that witnesses signed, besides trail.cosigned in the state
+        /// directory
         #[arg(long, value_name = "FILE")]
         cosigned: Vec<PathBuf>,
         /// The public keys of witnesses whose signatures count, one a line
@@ -80,16 +81,19 @@ enum TrailAction {
         /// The record's number
         #[arg(required_unless_present = "old")]
         number: Option<u64>,
-        /// Up to this checkpoint of the trail, a cosigned one for example [default: that of the next seal]
+        /// Up to this checkpoint of the trail, a cosigned one for example [default: that of the
+        /// next seal]
         #[arg(long, value_name = "FILE", conflicts_with = "old")]
         checkpoint: Option<PathBuf>,
         /// That the last sealed records continue the first N, for somebody who knows those
         #[arg(long, value_name = "N", conflicts_with = "number")]
         old: Option<u64>,
     },
-    /// Cosigns, as a witness, a checkpoint of another trail that continues the last one signed; prints it
+    /// Cosigns, as a witness, a checkpoint of another trail that continues the last one signed;
+    /// prints it
     Cosign {
-        /// The witness's own directory, made if there is none: its key, and the last checkpoint of each trail
+        /// The witness's own directory, made if there is none: its key, and the last checkpoint of
+        /// each trail
         dir: PathBuf,
         /// The output of `trail proof --old N` there; `-` reads standard input
         #[arg(default_value = "-")]
@@ -105,8 +109,8 @@ enum TrailAction {
         /// Against this published root, 64 hex digits
         #[arg(long, value_name = "HEX", value_parser = root)]
         root: Option<String>,
-        /// Against the checkpoint in the proof, signed by the owner of this public key [default: the key in the state
-        /// directory, unless a root is given]
+        /// Against the checkpoint in the proof, signed by the owner of this public key [default:
+        /// the key in the state directory, unless a root is given]
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
     },

@@ -1,5 +1,5 @@
-//! `colibri-mcp uninstall`: the user's own daemon ends, and its servers, agents, state and backups are removed. A service
-//! and the editors' own files stay as they are.
+//! `colibri-mcp uninstall`: the user's own daemon ends, and its servers, agents, state and backups
+//! are removed. A service and the editors' own files stay as they are.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,8 @@ use colibri_api::paths::{self, Private, SERVICE};
 use colibri_text::{brief, counted, visible};
 use colibri_trail::TrailLock;
 
-/// The longest time in which the daemon ends: its calls, clients, servers and agents each have seconds of their own.
+/// The longest time in which the daemon ends: its calls, clients, servers and agents each have
+/// seconds of their own.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Between two looks whether it has.
 const PAUSE: Duration = Duration::from_millis(20);

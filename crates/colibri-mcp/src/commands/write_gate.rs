@@ -1,5 +1,6 @@
-//! The write gate of the user's own daemon: tasks and agents, turned on after one question at a terminal. The answer is
-//! kept in `consent.json`, which the daemon reads and no client can have it write.
+//! The write gate of the user's own daemon: tasks and agents, turned on after one question at a
+//! terminal. The answer is kept in `consent.json`, which the daemon reads and no client can have it
+//! write.
 
 use std::io::{self, IsTerminal as _};
 use std::path::Path;
@@ -18,8 +19,9 @@ Tasks and agents are off for your own daemon. When they are on, every program th
 can create, take and end tasks and set your cost mode, and you can run the agents of your registry.
 colibri-mcp tasks disable turns them off again.";
 
-/// Prompts a person at a terminal whether tasks and agents are turned on, where the command is about to need that and the
-/// person's own daemon has them off. Elsewhere the daemon itself answers.
+/// Prompts a person at a terminal whether tasks and agents are turned on, where the command is
+/// about to need that and the person's own daemon has them off. Elsewhere the daemon itself
+/// answers.
 ///
 /// # Errors
 /// The person says no, or the answer cannot be kept.

@@ -27,7 +27,8 @@ fn parse(text: &str) -> Result<CstRootNode, TextError> {
     })
 }
 
-/// The member of this name. A name that is there twice means one thing to one reader and another to the next.
+/// The member of this name. A name that is there twice means one thing to one reader and another to
+/// the next.
 fn member(object: &CstObject, name: &str) -> Result<Option<CstObjectProp>, TextError> {
     let mut found = object
         .properties()
@@ -46,7 +47,8 @@ fn not_an_object(name: &str) -> TextError {
     TextError::of_the_whole(format!("\"{name}\" is no object"))
 }
 
-/// The objects on the way to the last key, outermost first, and the member there; `None`: one of them is missing.
+/// The objects on the way to the last key, outermost first, and the member there; `None`: one of
+/// them is missing.
 fn find(root: &CstRootNode, keys: &[&str]) -> Result<Option<Vec<CstObjectProp>>, TextError> {
     let mut object = match root.value() {
         None => return Ok(None),

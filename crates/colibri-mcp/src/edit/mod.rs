@@ -1,5 +1,5 @@
-//! Files that a person owns, changed in place: settings of editors, the registry. What is not to be changed stays as it
-//! was, byte for byte: comments, order, indentation.
+//! Files that a person owns, changed in place: settings of editors, the registry. What is not to be
+//! changed stays as it was, byte for byte: comments, order, indentation.
 //!
 //! This is the text alone; files are the program's.
 
@@ -54,8 +54,8 @@ impl FileFormat {
         }
     }
 
-    /// The text with `value` at the end of `keys`; what is missing on the way there is made. A value that is there
-    /// already stays as it is written.
+    /// The text with `value` at the end of `keys`; what is missing on the way there is made. A
+    /// value that is there already stays as it is written.
     ///
     /// # Errors
     /// The text is not of this kind, or something on the way is not an object.
@@ -69,8 +69,8 @@ impl FileFormat {
         }
     }
 
-    /// The text without what is at the end of `keys`, and without the objects on the way that are empty then, unless a
-    /// comment is in one.
+    /// The text without what is at the end of `keys`, and without the objects on the way that are
+    /// empty then, unless a comment is in one.
     ///
     /// # Errors
     /// The text is not of this kind.
@@ -84,8 +84,8 @@ impl FileFormat {
         }
     }
 
-    /// True if two texts differ in nothing but layout and the value at the end of `keys`. Text of another kind is like no
-    /// other.
+    /// True if two texts differ in nothing but layout and the value at the end of `keys`. Text of
+    /// another kind is like no other.
     pub fn differ_only_at(self, one: &str, other: &str, keys: &[&str]) -> bool {
         // Setting and removing takes the layout of both to the same.
         let laid_out = |text: &str| {

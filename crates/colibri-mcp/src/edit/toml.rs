@@ -22,8 +22,8 @@ fn parse(text: &str) -> Result<DocumentMut, TextError> {
     })
 }
 
-/// The document, with the mark at its beginning and the line ends that it was read with: toml_edit forgets the one, and
-/// knows one kind of the others alone.
+/// The document, with the mark at its beginning and the line ends that it was read with: toml_edit
+/// forgets the one, and knows one kind of the others alone.
 fn written(document: &DocumentMut, before: &str) -> String {
     let mark = if before.starts_with('\u{feff}') {
         "\u{feff}"

@@ -28,9 +28,10 @@ impl<'b> Archive<'b> {
     /// Looks at an archive.
     ///
     /// # Errors
-    /// It is none, or too large or too many; a name twice (case does not count: not every file system tells them apart),
-    /// absolute, with `..`, or with characters that no path needs; a file that is also a directory; a link, an encrypted
-    /// file, files that overlap, headers that contradict each other.
+    /// It is none, or too large or too many; a name twice (case does not count: not every file
+    /// system tells them apart), absolute, with `..`, or with characters that no path needs; a file
+    /// that is also a directory; a link, an encrypted file, files that overlap, headers that
+    /// contradict each other.
     pub fn open(bytes: &'b [u8]) -> anyhow::Result<Archive<'b>> {
         if bytes.len() > MAX_ARCHIVE {
             bail!("it has more than 256 MiB");
@@ -202,7 +203,8 @@ pub(super) mod tests {
             "a/\u{7}",
             "a/\u{202e}x",
         ] {
-            // The writer of the crate would mend some of these names: the right length is put in their place.
+            // The writer of the crate would mend some of these names: the right length is put in
+            // their place.
             let stand_in = "s".repeat(path.len());
             let bytes = replaced(
                 &zip_of(&[(&stand_in, b"x")]),

@@ -54,8 +54,8 @@ pub(super) fn check_container(runner: &str, is_freebsd: bool) -> anyhow::Result<
     Ok(())
 }
 
-/// The same command line, with secrets in the environment of the runner, which passes them on by name (`-e NAME`), and no
-/// longer in arguments that every user sees.
+/// The same command line, with secrets in the environment of the runner, which passes them on by
+/// name (`-e NAME`), and no longer in arguments that every user sees.
 pub(super) fn hide_secrets(args: Vec<Template>, mut env: BTreeMap<String, Field>) -> Arguments {
     let mut hidden = Vec::new();
     let mut is_value_of = None;

@@ -1,4 +1,5 @@
-//! Editors whose files have `mcpServers`: Claude Desktop, Claude Code, Cursor, Windsurf, Gemini CLI.
+//! Editors whose files have `mcpServers`: Claude Desktop, Claude Code, Cursor, Windsurf, Gemini
+//! CLI.
 
 use serde_json::Value;
 

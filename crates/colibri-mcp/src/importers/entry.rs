@@ -1,5 +1,5 @@
-//! An entry of an editor's file. All editors have much the same keys; what each calls them, and how it writes gaps, is
-//! its [`Dialect`].
+//! An entry of an editor's file. All editors have much the same keys; what each calls them, and how
+//! it writes gaps, is its [`Dialect`].
 
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ pub(super) fn no_gaps(text: &str) -> Template {
     Template::from(text)
 }
 
-/// `${env:NAME}`, `${NAME}`, `${NAME:-default}`, `${userHome}`, `${input:id}`: what Claude Code, Cursor, Windsurf and VS
-/// Code write, and nobody writes by chance.
+/// `${env:NAME}`, `${NAME}`, `${NAME:-default}`, `${userHome}`, `${input:id}`: what Claude Code,
+/// Cursor, Windsurf and VS Code write, and nobody writes by chance.
 pub(super) fn dollar_gaps(text: &str) -> Template {
     Template::read(text, "${", '}', |name| {
         let (key, default) = match name.split_once(":-") {
@@ -308,8 +308,8 @@ pub(super) fn scalar(value: &Value) -> Option<String> {
 /// The gap that stands for the directory to which a bundle is unpacked.
 pub(super) const DIRECTORY: &str = "__dirname";
 
-/// Refuses a variable of a stranger's manifest for which an interpreter, or the dynamic linker, loads code: in any case,
-/// or from a path that is not in the bundle.
+/// Refuses a variable of a stranger's manifest for which an interpreter, or the dynamic linker,
+/// loads code: in any case, or from a path that is not in the bundle.
 ///
 /// # Errors
 /// It is one.

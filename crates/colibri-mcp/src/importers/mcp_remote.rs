@@ -1,5 +1,5 @@
-//! `npx mcp-remote URL`: a program that stands between an editor and a server behind an address, for editors that know no
-//! such servers. The entry here is the address itself.
+//! `npx mcp-remote URL`: a program that stands between an editor and a server behind an address,
+//! for editors that know no such servers. The entry here is the address itself.
 //!
 //! The options are those of <https://github.com/geelen/mcp-remote>, 0.1.38.
 

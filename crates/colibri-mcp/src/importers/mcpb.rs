@@ -25,8 +25,8 @@ pub struct Bundle<'b> {
 /// Reads a bundle; `platform` is what manifests call this system: `linux`, `darwin`, `freebsd`.
 ///
 /// # Errors
-/// It is no zip file in which nothing is odd, or it has no manifest that can be read. A server that cannot become an entry
-/// is a proposal that says why.
+/// It is no zip file in which nothing is odd, or it has no manifest that can be read. A server that
+/// cannot become an entry is a proposal that says why.
 pub fn bundle<'b>(bytes: &'b [u8], platform: &str) -> anyhow::Result<Bundle<'b>> {
     let mut archive = Archive::open(bytes)?;
     let text = archive.read("manifest.json")?;
@@ -219,9 +219,9 @@ const PYTHON: Interpreter = Interpreter {
     options: &["-B", "-E", "-I", "-O", "-OO", "-P", "-s", "-u"],
 };
 
-/// A script by its interpreter. Nothing else may stand there: what `npx` or `uv` would fetch is not in the bundle. The
-/// interpreter must run a file of it: not a module of the machine (`-m pip`), not a text (`-c`, `--eval`), and nothing
-/// loaded before (`--require`, `--import`).
+/// A script by its interpreter. Nothing else may stand there: what `npx` or `uv` would fetch is not
+/// in the bundle. The interpreter must run a file of it: not a module of the machine (`-m pip`),
+/// not a text (`-c`, `--eval`), and nothing loaded before (`--require`, `--import`).
 fn interpreter(
     program: &Interpreter,
     command: &str,

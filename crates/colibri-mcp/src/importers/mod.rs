@@ -1,8 +1,9 @@
-//! Servers as people have them: a command line, an editor's file, `mcp-bridge.toml`, a registry's `server.json`, an MCPB
-//! bundle. A file a source; each makes [`Proposal`]s, and none runs, fetches or writes anything.
+//! Servers as people have them: a command line, an editor's file, `mcp-bridge.toml`, a registry's
+//! `server.json`, an MCPB bundle. A file a source; each makes [`Proposal`]s, and none runs, fetches
+//! or writes anything.
 //!
-//! One odd server never hinders others: what cannot become an entry is a proposal that says why. Only a file that cannot be
-//! read at all is an error.
+//! One odd server never hinders others: what cannot become an entry is a proposal that says why.
+//! Only a file that cannot be read at all is an error.
 
 mod archive;
 mod bridge_toml;

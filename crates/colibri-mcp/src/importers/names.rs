@@ -50,8 +50,8 @@ pub fn map_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Vec<NamedId> {
         .collect()
 }
 
-/// The part of a name that an id may hold. Of a registry's name (`io.github.owner/server`) and of a package's
-/// (`@scope/server`) the last part says what it is.
+/// The part of a name that an id may hold. Of a registry's name (`io.github.owner/server`) and of a
+/// package's (`@scope/server`) the last part says what it is.
 fn base(name: &str) -> String {
     let last = name
         .rsplit('/')

@@ -27,8 +27,8 @@ pub struct Proposal {
     pub timeout_ms: Option<u64>,
     /// True if the source has it turned off.
     pub disabled: bool,
-    /// True if a stranger wrote the source: it was published, or comes with a project. Then no name in it says what is
-    /// kept from the person who agrees to it.
+    /// True if a stranger wrote the source: it was published, or comes with a project. Then no name
+    /// in it says what is kept from the person who agrees to it.
     pub is_foreign: bool,
     /// The address from which its bundle was fetched.
     pub published_at: Option<String>,

@@ -1,5 +1,5 @@
-//! Command lines that fetch what they run: `npx`, `uvx` and their like. What they would fetch becomes a [`Package`]; they
-//! themselves never stand in a registry.
+//! Command lines that fetch what they run: `npx`, `uvx` and their like. What they would fetch
+//! becomes a [`Package`]; they themselves never stand in a registry.
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -216,8 +216,8 @@ pub(super) fn requirement(text: &str) -> anyhow::Result<(String, Option<String>)
     ))
 }
 
-/// Refuses a package or a program that fetches, or runs, whatever its arguments say: then another package than the one
-/// that is named would run.
+/// Refuses a package or a program that fetches, or runs, whatever its arguments say: then another
+/// package than the one that is named would run.
 fn check_program(name: &str) -> anyhow::Result<()> {
     const NAMES: [&str; 13] = [
         "bun", "bunx", "corepack", "npm", "npx", "pip", "pipx", "pnpm", "pnpx", "python", "uv",
@@ -255,8 +255,8 @@ fn plain<'t>(word: &'t Template, runner: &str) -> anyhow::Result<&'t str> {
         .with_context(|| format!("what {runner} would fetch is known only where the file is used"))
 }
 
-/// A version or range, or none: nothing that a package manager takes for an address, which it would fetch and build
-/// whatever it was told of packages.
+/// A version or range, or none: nothing that a package manager takes for an address, which it would
+/// fetch and build whatever it was told of packages.
 fn is_version(version: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || ".+-_^~<>=!*, ".contains(c);
     version.len() <= 64 && version.chars().all(legal) && !version.starts_with('-')

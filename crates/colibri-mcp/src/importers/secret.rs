@@ -78,8 +78,8 @@ pub fn name_says_secret(name: &str) -> bool {
         || whole("authorization")
 }
 
-/// True if a value is a secret by its own look: the beginning of a well-known token, a password in an address, or long
-/// without being words, a path or an address.
+/// True if a value is a secret by its own look: the beginning of a well-known token, a password in
+/// an address, or long without being words, a path or an address.
 pub fn looks_secret(value: &str) -> bool {
     if BEGINNINGS
         .iter()

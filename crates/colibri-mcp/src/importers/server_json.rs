@@ -1,7 +1,8 @@
-//! A registry's `server.json`, schema 2025-12-11: packages and remotes, of which the first that can be an entry becomes
-//! one.
+//! A registry's `server.json`, schema 2025-12-11: packages and remotes, of which the first that can
+//! be an entry becomes one.
 //!
-//! The schema is that of <https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json>.
+//! The schema is that of
+//! <https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json>.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,8 @@ use super::proposal::{
 use super::runner;
 use super::template::{Template, TemplatePart};
 
-/// One proposal: the server, by the first of its packages and remotes that can be an entry; or why none can.
+/// One proposal: the server, by the first of its packages and remotes that can be an entry; or why
+/// none can.
 pub(super) fn read(file: &Value) -> Vec<Proposal> {
     // What the registry's own interface answers wraps it.
     let file = file
@@ -245,7 +247,8 @@ impl ServerJsonReader {
         Ok(fields)
     }
 
-    /// `runtimeArguments` or `packageArguments`: PositionalArgument and NamedArgument of the schema.
+    /// `runtimeArguments` or `packageArguments`: PositionalArgument and NamedArgument of the
+    /// schema.
     fn arguments(&mut self, owner: &Value, key: &str) -> anyhow::Result<Vec<Template>> {
         let mut words = Vec::new();
         for argument in list(owner, key) {
@@ -286,7 +289,8 @@ impl ServerJsonReader {
         Ok(value.map(|value| vec![flag, value]).unwrap_or_default())
     }
 
-    /// The value of an argument: without one it cannot be asked for later whether it is to stand there.
+    /// The value of an argument: without one it cannot be asked for later whether it is to stand
+    /// there.
     fn given(&mut self, argument: &Value, what: &str) -> anyhow::Result<Option<Template>> {
         let is_optional =
             !is_true(argument, "isRequired") && scalar_of(argument, "value").is_none();

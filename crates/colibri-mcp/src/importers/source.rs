@@ -18,7 +18,8 @@ const MAX_BYTES: usize = 32 << 20;
 /// The depth to which a TOML file may be nested when it becomes JSON.
 const MAX_DEPTH: usize = 64;
 
-/// The directories of the files of a user's editors, as the editors themselves find them: by the environment first.
+/// The directories of the files of a user's editors, as the editors themselves find them: by the
+/// environment first.
 pub struct Homes {
     /// `$HOME`
     pub home: PathBuf,
@@ -213,8 +214,8 @@ impl ImportSource {
     }
 }
 
-/// The servers in a file, each read by itself. `source`: whose it is; `None`: it is found out. `path` tells that, and
-/// what is a TOML file.
+/// The servers in a file, each read by itself. `source`: whose it is; `None`: it is found out.
+/// `path` tells that, and what is a TOML file.
 ///
 /// # Errors
 /// The file cannot be read as what it is to be, or it is nobody's that is known here.
@@ -264,7 +265,8 @@ pub fn read(
     Ok((source, found))
 }
 
-/// The keys that lead to each entry of a source's file, and to what serves entries alone: inputs of VS Code.
+/// The keys that lead to each entry of a source's file, and to what serves entries alone: inputs of
+/// VS Code.
 ///
 /// # Errors
 /// The file cannot be read as what it is to be.
@@ -282,7 +284,8 @@ pub fn entry_keys(
     Ok((source.entries_of(&file), inputs))
 }
 
-/// True if editors look for a file of this path in a project, to which others write. A user's own may have the same path.
+/// True if editors look for a file of this path in a project, to which others write. A user's own
+/// may have the same path.
 fn is_of_project(path: &Path) -> bool {
     let is_below = |directory| path.components().any(|part| part.as_os_str() == directory);
     path.ends_with(".mcp.json") || [".cursor", ".gemini", ".vscode"].into_iter().any(is_below)

@@ -1,4 +1,5 @@
-//! Text with gaps: `${env:TOKEN}`, `${input:key}`, `${user_config.dir}`, `{port}`, each as its source writes it.
+//! Text with gaps: `${env:TOKEN}`, `${input:key}`, `${user_config.dir}`, `{port}`, each as its
+//! source writes it.
 
 use std::collections::BTreeMap;
 
@@ -37,8 +38,8 @@ impl Template {
         Template(vec![TemplatePart::Gap { key, default }])
     }
 
-    /// Reads text in which `open`…`close` is a gap if `known` finds a piece for what stands between; else it stays as it
-    /// is.
+    /// Reads text in which `open`…`close` is a gap if `known` finds a piece for what stands
+    /// between; else it stays as it is.
     pub fn read(
         text: &str,
         open: &str,
@@ -136,7 +137,8 @@ impl Template {
         Ok(text)
     }
 
-    /// The same for an argument: one that is a gap and nothing else becomes as many as there are answers.
+    /// The same for an argument: one that is a gap and nothing else becomes as many as there are
+    /// answers.
     ///
     /// # Errors
     /// The key of the first gap that nobody knows.

@@ -1,5 +1,5 @@
-//! The values for the gaps of a source: from the person's arguments, the person's environment, and questions at the
-//! terminal.
+//! The values for the gaps of a source: from the person's arguments, the person's environment, and
+//! questions at the terminal.
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
@@ -43,8 +43,8 @@ impl InputAnswers {
         Ok(InputAnswers { said })
     }
 
-    /// The values for one server: a missing one is asked for, if there is somebody to ask. Of what was taken from the
-    /// environment or from files the proposal gets a note.
+    /// The values for one server: a missing one is asked for, if there is somebody to ask. Of what
+    /// was taken from the environment or from files the proposal gets a note.
     ///
     /// # Errors
     /// What is missing.
@@ -150,8 +150,8 @@ fn expanded(file: &str) -> std::path::PathBuf {
     }
 }
 
-/// The value of a variable or header that a person names alone: that of the same variable of this environment, or what
-/// the person types.
+/// The value of a variable or header that a person names alone: that of the same variable of this
+/// environment, or what the person types.
 ///
 /// # Errors
 /// There is none.

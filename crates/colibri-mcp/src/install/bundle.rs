@@ -10,8 +10,8 @@ use super::tools::{find, run};
 use crate::progress;
 use colibri_mcp::importers::{self, MAX_ARCHIVE, Proposal, PublishedBundle};
 
-/// Fetches a bundle by curl(1), or fetch(1) of FreeBSD: it, and its server. It must have the hash that is published, so
-/// whoever brings it cannot change it.
+/// Fetches a bundle by curl(1), or fetch(1) of FreeBSD: it, and its server. It must have the hash
+/// that is published, so whoever brings it cannot change it.
 ///
 /// # Errors
 /// It cannot be fetched, is another, or no bundle.

@@ -9,7 +9,8 @@ use super::scope::InstallScope;
 use colibri_mcp::edit::FileFormat;
 use colibri_registry::PackageOrigin;
 
-/// The keys of an entry that say what is run or reached, and with what. Other keys are added by people.
+/// The keys of an entry that say what is run or reached, and with what. Other keys are added by
+/// people.
 const KEYS: [&str; 8] = [
     "command", "args", "cwd", "env", "headers", "ssh", "type", "url",
 ];

@@ -1,8 +1,8 @@
 //! The check that the files of an installed package are those that were installed.
 //!
-//! [`InstalledPackage`] has the hash of all files as they were after the installation. Archives are checked by npm(1),
-//! pip(1), uv or by us while they are installed; the files when consent is given anew (`colibri-mcp server enable`), and
-//! by `colibri-mcp sync`.
+//! [`InstalledPackage`] has the hash of all files as they were after the installation. Archives are
+//! checked by npm(1), pip(1), uv or by us while they are installed; the files when consent is given
+//! anew (`colibri-mcp server enable`), and by `colibri-mcp sync`.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -46,7 +46,8 @@ pub(crate) fn check_files(
     }
 }
 
-/// True if what is installed for an entry is as it was installed; for one without a package nothing is.
+/// True if what is installed for an entry is as it was installed; for one without a package nothing
+/// is.
 ///
 /// # Errors
 /// It is not, or not there.
@@ -67,8 +68,8 @@ pub(crate) fn check_installed(entry: &ServerEntry, scope: &InstallScope) -> anyh
     }
 }
 
-/// Takes the record of an installed package away: without it the package is not installed, and its next installation
-/// begins with an empty directory.
+/// Takes the record of an installed package away: without it the package is not installed, and its
+/// next installation begins with an empty directory.
 ///
 /// # Errors
 /// It cannot be taken away.
@@ -82,12 +83,13 @@ pub(crate) fn discard(pin: &PackagePin, scope: &InstallScope, id: &str) -> anyho
     }
 }
 
-/// SHA-256 over all files below, in the order of their paths: kind, length of path, path, length, content. What Python
-/// makes of its sources as it runs (`__pycache__`) is removed before: it makes it anew, and would run what somebody else
-/// had put there.
+/// SHA-256 over all files below, in the order of their paths: kind, length of path, path, length,
+/// content. What Python makes of its sources as it runs (`__pycache__`) is removed before: it makes
+/// it anew, and would run what somebody else had put there.
 ///
-/// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who installed it: archives
-/// can hold both, and where root installs for the service the latter would be root.
+/// What is neither a file nor a link is refused, and so is a file by which who runs it becomes who
+/// installed it: archives can hold both, and where root installs for the service the latter would
+/// be root.
 pub(super) fn hash(prefix: &Path) -> anyhow::Result<String> {
     let mut paths = Vec::new();
     list(prefix, &mut paths)?;

@@ -1,5 +1,6 @@
-//! The lock of a server's packages: each by version and by the hashes of its files, for every platform. It stands in
-//! `locks/HASH.json` beside the registry, so that both are copied together, and the entry names it by its hash.
+//! The lock of a server's packages: each by version and by the hashes of its files, for every
+//! platform. It stands in `locks/HASH.json` beside the registry, so that both are copied together,
+//! and the entry names it by its hash.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -24,8 +25,8 @@ const MAX_BYTES: u64 = 16 << 20;
 pub(crate) struct PackageLock {
     /// The package, as the entry names it.
     pub from: String,
-    /// The program that is run: its path in npm's package, its name in Python's environment; for a bundle `node`,
-    /// `python3`, or its path with the word for the bundle's directory.
+    /// The program that is run: its path in npm's package, its name in Python's environment; for a
+    /// bundle `node`, `python3`, or its path with the word for the bundle's directory.
     pub run: String,
     /// The program that the person named; absent: the one of the package's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,8 +119,8 @@ impl PackageLock {
         all
     }
 
-    /// The lock of an entry: from beside the registry, or from the package that is installed by it. `None`: neither has
-    /// it.
+    /// The lock of an entry: from beside the registry, or from the package that is installed by it.
+    /// `None`: neither has it.
     ///
     /// # Errors
     /// It is not the one that the entry names by its hash, or of another package.
@@ -158,8 +159,8 @@ impl PackageLock {
         Ok(Some(lock))
     }
 
-    /// Refuses a lock in which a package manager would read something else than packages by version and hash: whoever
-    /// wrote it may be a stranger.
+    /// Refuses a lock in which a package manager would read something else than packages by version
+    /// and hash: whoever wrote it may be a stranger.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         if let Some(npm) = &self.npm {
             npm.check()?;
@@ -237,7 +238,8 @@ impl PackageLock {
 }
 
 impl NpmLock {
-    /// Refuses what npm-ci(1) would install from elsewhere than a registry, or put elsewhere than below `node_modules`.
+    /// Refuses what npm-ci(1) would install from elsewhere than a registry, or put elsewhere than
+    /// below `node_modules`.
     fn check(&self) -> anyhow::Result<()> {
         let version = self.lock.get("lockfileVersion").and_then(Value::as_u64);
         if !matches!(version, Some(2 | 3)) || self.lock.get("dependencies").is_some() {
@@ -281,7 +283,8 @@ fn is_file_name(word: &str) -> bool {
             .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
 }
 
-/// True if a package manager takes this for a package of its registry: no option, no address, no path, no archive.
+/// True if a package manager takes this for a package of its registry: no option, no address, no
+/// path, no archive.
 fn is_package_word(word: &str) -> bool {
     const ARCHIVES: [&str; 6] = [".gz", ".tar", ".tgz", ".whl", ".zip", ".bz2"];
     let (scope, name) = match word.strip_prefix('@').map(|scoped| scoped.split_once('/')) {
@@ -319,8 +322,8 @@ pub(super) fn normal(name: &str) -> String {
     name.to_ascii_lowercase().replace(['_', '.'], "-")
 }
 
-/// True if a line of requirements.txt is a package of PyPI by version and hashes, for some platforms or for all: no
-/// option, no address, no path.
+/// True if a line of requirements.txt is a package of PyPI by version and hashes, for some
+/// platforms or for all: no option, no address, no path.
 pub(super) fn is_requirement(line: &str) -> bool {
     let mut words = line.split(" --hash=sha256:");
     let package = words.next().unwrap_or_default();

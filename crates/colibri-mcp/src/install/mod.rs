@@ -1,5 +1,5 @@
-//! The way of others' servers into ours: the plan of the writing ([`plan`]), its packages ([`package`], [`lock`]), and
-//! the writing ([`write`]). Nothing is written before a person agreed.
+//! The way of others' servers into ours: the plan of the writing ([`plan`]), its packages
+//! ([`package`], [`lock`]), and the writing ([`write`]). Nothing is written before a person agreed.
 
 mod answers;
 mod bundle;

@@ -1,4 +1,5 @@
-//! Packages of npm: resolved to exact versions first, with the hash of each archive, and installed by those alone.
+//! Packages of npm: resolved to exact versions first, with the hash of each archive, and installed
+//! by those alone.
 
 use std::fs;
 use std::path::Path;
@@ -12,11 +13,12 @@ use super::tools::{need, node, run, run_whole, text};
 use colibri_mcp::importers::Package;
 use colibri_text::brief;
 
-/// The registry that every npm(1) knows. Where another is set, npm(1) takes archives of this one from there.
+/// The registry that every npm(1) knows. Where another is set, npm(1) takes archives of this one
+/// from there.
 const REGISTRY: &str = "https://registry.npmjs.org/";
 
-/// Finds out what a package is now: its lock, and the packages in it that have scripts. Nothing is kept but in a temporary
-/// directory.
+/// Finds out what a package is now: its lock, and the packages in it that have scripts. Nothing is
+/// kept but in a temporary directory.
 ///
 /// # Errors
 /// npm(1) is missing or fails, or the package has no program.
@@ -121,7 +123,8 @@ fn script(package: &Package, facts: &Value) -> anyhow::Result<String> {
 /// Installs exactly this into a directory; the command that runs it.
 ///
 /// # Errors
-/// An archive is at no registry of this machine's, or npm(1) fails: also where an archive is not what its hash says.
+/// An archive is at no registry of this machine's, or npm(1) fails: also where an archive is not
+/// what its hash says.
 pub(super) fn install(
     stage: &Path,
     lock: &PackageLock,
@@ -153,8 +156,9 @@ pub(super) fn install(
     }
 }
 
-/// Refuses a lock with an archive at another host than those of the registries that npm(1) is told here. Its hash says
-/// what it is; but the lock may be a stranger's, and nobody agreed to connect to that host.
+/// Refuses a lock with an archive at another host than those of the registries that npm(1) is told
+/// here. Its hash says what it is; but the lock may be a stranger's, and nobody agreed to connect
+/// to that host.
 fn check_archives(files: &NpmLock, directory: &Path, stage: &Path) -> anyhow::Result<()> {
     let packages = files.lock.get("packages").and_then(Value::as_object);
     let archives = packages.into_iter().flatten();
@@ -195,8 +199,8 @@ fn check_archives(files: &NpmLock, directory: &Path, stage: &Path) -> anyhow::Re
     ))
 }
 
-/// The registries in npm's settings, each with scheme, host, port and the slash after them, so that no longer host begins
-/// with one. A password before the host is left out.
+/// The registries in npm's settings, each with scheme, host, port and the slash after them, so that
+/// no longer host begins with one. A password before the host is left out.
 fn registries(settings: &Value) -> Vec<String> {
     let settings = settings.as_object().into_iter().flatten();
     let named = settings.filter(|(key, _)| {
@@ -213,8 +217,9 @@ fn registries(settings: &Value) -> Vec<String> {
     registries
 }
 
-/// npm(1) in a directory, without state beyond it: its cache and logs go with the stage. And without git(1): a package
-/// that depends on a repository would have it cloned before anybody agreed, by settings of the repository's own.
+/// npm(1) in a directory, without state beyond it: its cache and logs go with the stage. And
+/// without git(1): a package that depends on a repository would have it cloned before anybody
+/// agreed, by settings of the repository's own.
 fn npm(directory: &Path, stage: &Path) -> anyhow::Result<Command> {
     let mut npm = Command::new(need("npm", "npm")?);
     npm.current_dir(directory)

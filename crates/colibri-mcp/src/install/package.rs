@@ -74,8 +74,8 @@ impl PackageTools {
         self.python()?.resolve(words, self.scripts)
     }
 
-    /// Installs the package of a lock into its directory, unless it is there. What is half there is taken away before,
-    /// and what is whole has its record, which is written last.
+    /// Installs the package of a lock into its directory, unless it is there. What is half there is
+    /// taken away before, and what is whole has its record, which is written last.
     ///
     /// # Errors
     /// It cannot be installed; then nothing of it stays.

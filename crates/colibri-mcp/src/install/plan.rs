@@ -393,7 +393,8 @@ fn veiled(answers: &TemplateValues) -> TemplateValues {
     answers.iter().map(veil).collect()
 }
 
-/// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever is secret.
+/// Of an address that holds a secret, to whom it leads: that is for the person to judge, whatever
+/// is secret.
 fn origin(url: &str) -> String {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
     let host = colibri_api::authority(url)
@@ -422,7 +423,8 @@ fn asks_secret(template: &Template, proposal: &Proposal) -> bool {
         .any(|key| says(key) || name_says_secret(key) || key.starts_with("file:"))
 }
 
-/// The file of a secret: of a server's own, so that no two share one by accident. At most 32 of `a-z0-9-`.
+/// The file of a secret: of a server's own, so that no two share one by accident. At most 32 of
+/// `a-z0-9-`.
 fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String {
     let plain: String = name
         .chars()
@@ -447,7 +449,8 @@ fn secret_name(id: &str, name: &str, is_taken: impl Fn(&str) -> bool) -> String 
     )
 }
 
-/// True if a command is a runner of packages, or one that starts what its arguments name, of which one is a runner.
+/// True if a command is a runner of packages, or one that starts what its arguments name, of which
+/// one is a runner.
 fn fetches(command: &str, args: &[String]) -> bool {
     let name = |word: &str| word.rsplit('/').next().unwrap_or_default().to_owned();
     let is_runner =

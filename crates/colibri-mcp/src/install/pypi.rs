@@ -1,5 +1,6 @@
-//! Packages of PyPI: resolved to exact versions first, with the hashes of their files, and installed by those alone, in an
-//! environment of their own. uv does both where it is on PATH, else pip.
+//! Packages of PyPI: resolved to exact versions first, with the hashes of their files, and
+//! installed by those alone, in an environment of their own. uv does both where it is on PATH, else
+//! pip.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +19,8 @@ const HASHES: &str = include_str!("hashes.py");
 /// The index of pip(1) that is not told another.
 const INDEX: &str = "https://pypi.org/simple";
 
-/// The program that resolves and installs, with a cache of its own: what was looked at need not be fetched again.
+/// The program that resolves and installs, with a cache of its own: what was looked at need not be
+/// fetched again.
 #[derive(Debug)]
 pub(super) struct PythonTool {
     stage: PathBuf,
@@ -113,8 +115,8 @@ impl PythonTool {
         Ok(words.filter(|line| !line.is_empty()).collect())
     }
 
-    /// pip's resolution, and the hashes of the other platforms' files from the index. Where that does not list them, the
-    /// file of this platform alone has one.
+    /// pip's resolution, and the hashes of the other platforms' files from the index. Where that
+    /// does not list them, the file of this platform alone has one.
     fn report(
         &self,
         python: &Path,
@@ -328,8 +330,8 @@ pub(super) fn program(lock: &PackageLock, package: &str, venv: &Path) -> anyhow:
     }
 }
 
-/// Name, version and SHA-256 of what pip would install. They become a line of a file of requirements, which knows options
-/// too: a package says of itself what it is called.
+/// Name, version and SHA-256 of what pip would install. They become a line of a file of
+/// requirements, which knows options too: a package says of itself what it is called.
 fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
     let text = |path: &str| {
         one.pointer(path)
@@ -353,8 +355,9 @@ fn pinned(one: &Value) -> anyhow::Result<(&str, &str, &str)> {
     }
 }
 
-/// The programs that a package has put into an environment, by its list of files (PEP 376, `RECORD`). The environment's
-/// own, such as pip(1), and those of other packages are not among them: they would do what their arguments say.
+/// The programs that a package has put into an environment, by its list of files (PEP 376,
+/// `RECORD`). The environment's own, such as pip(1), and those of other packages are not among
+/// them: they would do what their arguments say.
 fn programs(venv: &Path, package: &str) -> Vec<String> {
     let directories = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten();
     let libraries = directories(venv.join("lib")).map(|entry| entry.path().join("site-packages"));

@@ -30,8 +30,8 @@ pub(crate) struct InstallScope {
 }
 
 impl InstallScope {
-    /// The same as [`InstallScope::find`], for a command that has the flag. Where the service is installed and not in use,
-    /// the person is told which of the two it is about.
+    /// The same as [`InstallScope::find`], for a command that has the flag. Where the service is
+    /// installed and not in use, the person is told which of the two it is about.
     ///
     /// # Errors
     /// As there.
@@ -138,8 +138,9 @@ impl InstallScope {
         locked.map_err(|(_, errno)| failed(errno.into()))
     }
 
-    /// True if the service's daemon can run a program, and nobody but root could put another in its place: root finds
-    /// some in places that are root's alone, and with the PATH of who became root, in places that are a user's.
+    /// True if the service's daemon can run a program, and nobody but root could put another in its
+    /// place: root finds some in places that are root's alone, and with the PATH of who became
+    /// root, in places that are a user's.
     ///
     /// # Errors
     /// It cannot: why.

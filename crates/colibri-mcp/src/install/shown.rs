@@ -58,8 +58,9 @@ pub(crate) fn show(plan: &InstallPlan, scope: &InstallScope, is_freebsd: bool) -
     lines.join("\n")
 }
 
-/// An entry that stands in a registry, a line for each key: what a person agrees to by turning it on. Whoever wrote it
-/// chose the names in it, so that no word that acts is hidden for its name; a header does nothing here.
+/// An entry that stands in a registry, a line for each key: what a person agrees to by turning it
+/// on. Whoever wrote it chose the names in it, so that no word that acts is hidden for its name; a
+/// header does nothing here.
 pub(crate) fn show_entry(id: &str, entry: &serde_json::Value) -> String {
     let text = |key: &str| entry.get(key).and_then(serde_json::Value::as_str);
     let args = entry.get("args").and_then(serde_json::Value::as_array);

@@ -23,8 +23,8 @@ const REQUIRES: &str = "Requires-Python ";
 /// Between two looks whether a program has ended.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Runs a program to its end; what it wrote to stdout. Where its directory does not matter it is `/`: Python looks for
-/// modules where it is started, and that may be somebody else's project.
+/// Runs a program to its end; what it wrote to stdout. Where its directory does not matter it is
+/// `/`: Python looks for modules where it is started, and that may be somebody else's project.
 ///
 /// # Errors
 /// It cannot be started, or says that it failed.
@@ -55,8 +55,9 @@ pub(super) fn run_whole(command: &mut Command) -> anyhow::Result<(Vec<u8>, Strin
     ))
 }
 
-/// The lines that say why a program failed: npm(1) begins with that, others end with it. Where the reason is the version
-/// of Python, that is the last line, in place of pip(1)'s list of all versions that want another.
+/// The lines that say why a program failed: npm(1) begins with that, others end with it. Where the
+/// reason is the version of Python, that is the last line, in place of pip(1)'s list of all
+/// versions that want another.
 fn reason(said: &str) -> Vec<String> {
     let wanted = wanted_python(said);
     let is_told =
@@ -75,7 +76,8 @@ fn reason(said: &str) -> Vec<String> {
         .collect()
 }
 
-/// A line of pip(1)'s without the list of all versions that there are, which hides why none of them will do.
+/// A line of pip(1)'s without the list of all versions that there are, which hides why none of them
+/// will do.
 fn without_versions(line: String) -> String {
     const LIST: &str = "(from versions: ";
     let Some((before, (list, after))) = line
@@ -91,7 +93,8 @@ fn without_versions(line: String) -> String {
     }
 }
 
-/// The version of Python that a package wants, where pip(1) passes over its versions for want of it.
+/// The version of Python that a package wants, where pip(1) passes over its versions for want of
+/// it.
 fn wanted_python(said: &str) -> Option<String> {
     let line = said.lines().find(|line| line.contains(REQUIRES))?;
     let wanted = line.rsplit_once(REQUIRES)?.1.trim();

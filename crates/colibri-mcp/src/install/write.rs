@@ -94,7 +94,8 @@ fn read(scope: &InstallScope, text: &str) -> Result<Registry, CommandError> {
 /// Entries, each with the keys that lead to it in the file.
 type RegistryEntries = BTreeMap<String, (Vec<String>, Value)>;
 
-/// The accounts of an entry, each as an entry that has its keys beside those that all of them share.
+/// The accounts of an entry, each as an entry that has its keys beside those that all of them
+/// share.
 fn accounts(keys: &[String], id: &str, entry: &Value) -> RegistryEntries {
     let accounts = entry
         .get("accounts")
@@ -129,8 +130,8 @@ pub(crate) struct WriteOutcome {
     pub failed: Vec<(String, String)>,
 }
 
-/// Writes what plans say: packages and secrets first, then all entries in one step, then that the user agreed to them. Of
-/// a server that cannot be written nothing stays, and the others are.
+/// Writes what plans say: packages and secrets first, then all entries in one step, then that the
+/// user agreed to them. Of a server that cannot be written nothing stays, and the others are.
 ///
 /// # Errors
 /// The registry cannot be written; then nothing of any server stays.
@@ -338,8 +339,9 @@ pub(crate) fn put_secret(
     written.map_err(failed(&path))
 }
 
-/// Notes that the user agreed to these entries as they stand in the registry now: the private daemon offers no others.
-/// Those whose entry is gone are forgotten. The service reads no such file, and there is none.
+/// Notes that the user agreed to these entries as they stand in the registry now: the private
+/// daemon offers no others. Those whose entry is gone are forgotten. The service reads no such
+/// file, and there is none.
 ///
 /// # Errors
 /// It cannot be read or written.
@@ -351,7 +353,8 @@ pub(crate) fn agree_to(scope: &InstallScope, ids: &[&str]) -> Result<(), Command
     note_consent(scope, &registry, ids)
 }
 
-/// The same for entries that were shown, each with its digest then, as far as they stand so still: those.
+/// The same for entries that were shown, each with its digest then, as far as they stand so still:
+/// those.
 ///
 /// # Errors
 /// As above.
@@ -394,7 +397,8 @@ fn digest_of<'r>(registry: &'r Registry, id: &str) -> Option<&'r String> {
     server.or(registry.agents.get(id).map(|entry| &entry.digest))
 }
 
-/// The consent of this file. Of an entry that an update was writing it is to the one that stands in the registry.
+/// The consent of this file. Of an entry that an update was writing it is to the one that stands in
+/// the registry.
 fn settled_consent(path: &Path, registry: &Registry) -> Result<ConsentFile, CommandError> {
     let mut consent = ConsentFile::read(path)?;
     for (id, digest) in std::mem::take(&mut consent.next) {
@@ -413,8 +417,9 @@ pub(crate) fn digests(registry: &Registry, id: &str) -> EntryDigests {
         .collect()
 }
 
-/// Puts another package in place of a server's, whose entry has these digests, and notes that the user agreed to that. What
-/// was kept of the registry. Whenever this ends, the user has agreed to the entry that stands there.
+/// Puts another package in place of a server's, whose entry has these digests, and notes that the
+/// user agreed to that. What was kept of the registry. Whenever this ends, the user has agreed to
+/// the entry that stands there.
 ///
 /// # Errors
 /// It cannot be written, or the entry is another by now; then it is as it was.
@@ -499,8 +504,9 @@ pub(crate) fn remove(
     Ok(kept)
 }
 
-/// The belongings of a server beside its entry, as far as they are there: packages, those of its secrets that no other
-/// entry names, logins. Of a server without an entry: what was left of it, as when somebody put an older registry back.
+/// The belongings of a server beside its entry, as far as they are there: packages, those of its
+/// secrets that no other entry names, logins. Of a server without an entry: what was left of it, as
+/// when somebody put an older registry back.
 pub(crate) fn belongings(
     scope: &InstallScope,
     id: &str,
@@ -570,8 +576,8 @@ pub(crate) fn belongings(
         .collect()
 }
 
-/// Takes away all installed versions of a server but the one that it runs and the one before, which has a copy of its
-/// lock beside its files.
+/// Takes away all installed versions of a server but the one that it runs and the one before, which
+/// has a copy of its lock beside its files.
 ///
 /// # Errors
 /// Something cannot be removed.

@@ -107,7 +107,8 @@ impl Api {
         fields
     }
 
-    /// Reads an answer. `None`: it is none of this interface, or does not say what it cost, or what nothing can cost.
+    /// Reads an answer. `None`: it is none of this interface, or does not say what it cost, or what
+    /// nothing can cost.
     pub(super) fn read(self, answer: &Value) -> Option<ModelAnswer> {
         let mut said = self.told(answer)?;
         // More than was read is in no cache.

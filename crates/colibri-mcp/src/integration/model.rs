@@ -31,7 +31,8 @@ const MAX_NAME: usize = 200;
 const MAX_WORD: usize = 64;
 /// The most characters that are told of why there is no answer.
 const MAX_TOLD: usize = 300;
-/// The fewest bytes of a key that is taken out of what a provider says: a shorter one could be any word of a text.
+/// The fewest bytes of a key that is taken out of what a provider says: a shorter one could be any
+/// word of a text.
 const MIN_MASKED: usize = 16;
 /// The keys of an entry in the HTTP client's errors, and the flags that are meant here.
 const FLAGS: [(&str, &str); 2] = [
@@ -51,7 +52,8 @@ pub(crate) struct ModelArguments {
     /// A model that reasons, whose call may take 120 s instead of 60 s; may be repeated
     #[arg(long, value_name = "MODEL", requires = "url")]
     reasons: Vec<String>,
-    /// An address that is not public and may be connected to: loopback, private, link-local, an address, or a network
+    /// An address that is not public and may be connected to: loopback, private, link-local, an
+    /// address, or a network
     #[arg(long, value_name = "ADDRESS", requires = "url")]
     allow_address: Vec<String>,
     /// A file of certificate authorities (PEM) that are believed besides the system's
@@ -264,7 +266,8 @@ impl ModelConnection {
             });
         match error {
             HttpError::Silent { .. } => late(patience),
-            // The provider ends connections as it fails, or was not asked at all over one that had been kept too long.
+            // The provider ends connections as it fails, or was not asked at all over one that had
+            // been kept too long.
             HttpError::Lost { .. } | HttpError::Unsent { .. } => {
                 ToolCallError::transient("MODEL_FAILED", message)
             }

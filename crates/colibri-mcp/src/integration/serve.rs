@@ -1,4 +1,5 @@
-//! MCP on stdin and stdout for one of our own servers: its tools listed, its calls made side by side and cancelled.
+//! MCP on stdin and stdout for one of our own servers: its tools listed, its calls made side by
+//! side and cancelled.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};

@@ -57,7 +57,8 @@ pub(super) fn result(
     }
 }
 
-/// The schema of results that have these properties, the required ones all, or say how the call failed.
+/// The schema of results that have these properties, the required ones all, or say how the call
+/// failed.
 pub(super) fn output_schema(mut properties: Value, required: &[&str]) -> Value {
     let seconds = json!({ "type": "integer", "minimum": 0, "description": "How long the other side wants to be left alone, in seconds" });
     properties["ok"] = json!({ "const": false });

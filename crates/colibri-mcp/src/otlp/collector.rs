@@ -1,4 +1,5 @@
-//! The collector: requests of OTLP/HTTP (opentelemetry.io/docs/specs/otlp), protobuf, with its rules for a second try.
+//! The collector: requests of OTLP/HTTP (opentelemetry.io/docs/specs/otlp), protobuf, with its
+//! rules for a second try.
 
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,8 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// The collector at a URL. `OTEL_EXPORTER_OTLP_HEADERS` (`name=value,…`) has the header fields that it wants.
+    /// The collector at a URL. `OTEL_EXPORTER_OTLP_HEADERS` (`name=value,…`) has the header fields
+    /// that it wants.
     pub(super) fn new(endpoint: &str, instance: &str) -> Result<Self, CommandError> {
         let usage = |why: &str| CommandError::Usage(format!("--endpoint {endpoint:?}: {why}"));
         let url: Uri = endpoint.parse().map_err(|_| usage("not a URL"))?;
@@ -105,7 +107,8 @@ impl Collector {
         })
     }
 
-    /// Sends spans until the collector takes or refuses them; with `once` a few times, else until this is to end.
+    /// Sends spans until the collector takes or refuses them; with `once` a few times, else until
+    /// this is to end.
     pub(super) fn send_spans(&mut self, spans: Vec<Span>, once: bool) -> Outcome {
         let request = ExportTraceServiceRequest {
             resource_spans: vec![ResourceSpans {

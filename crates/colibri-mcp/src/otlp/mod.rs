@@ -1,7 +1,7 @@
 //! OpenTelemetry: follows the trail and the metrics, and exports them over OTLP/HTTP.
 //!
-//! The trail is the queue. What a collector does not take now is read again later, from the position that is stored
-//! after each batch; in memory there is one batch at most.
+//! The trail is the queue. What a collector does not take now is read again later, from the
+//! position that is stored after each batch; in memory there is one batch at most.
 
 mod collector;
 mod metrics;
@@ -42,7 +42,8 @@ pub(crate) struct ExportOptions {
     pub(crate) state_dir: PathBuf,
     /// The file of the position.
     pub(crate) position: PathBuf,
-    /// True if an export that never ran begins with the trail's first record, not with what is written next.
+    /// True if an export that never ran begins with the trail's first record, not with what is
+    /// written next.
     pub(crate) all: bool,
     /// True if it ends with the trail's present end.
     pub(crate) once: bool,
@@ -103,8 +104,8 @@ impl ExportPosition {
 /// `otlp`: exports until it is told to end, or the trail's present end.
 ///
 /// # Errors
-/// The trail cannot be read, the position cannot be read or written, the endpoint is no URL, or, with `once`, the
-/// collector does not take what there is.
+/// The trail cannot be read, the position cannot be read or written, the endpoint is no URL, or,
+/// with `once`, the collector does not take what there is.
 pub(crate) fn export(
     options: &ExportOptions,
     context: &CommandContext,
@@ -197,7 +198,8 @@ pub(crate) fn export(
     }
 }
 
-/// Exports the daemon's metrics as they are now. What is not taken is dropped: the next ones have all of it.
+/// Exports the daemon's metrics as they are now. What is not taken is dropped: the next ones have
+/// all of it.
 fn send_metrics(collector: &mut Collector, socket: &Path) {
     let text = UnixStream::connect(socket).and_then(metrics::read);
     let outcome = match text {

@@ -1,8 +1,9 @@
-//! Spans from records: of calls, model requests, agents' runs and tasks, as OpenTelemetry's conventions for MCP and GenAI
-//! name them (open-telemetry/semantic-conventions-genai).
+//! Spans from records: of calls, model requests, agents' runs and tasks, as OpenTelemetry's
+//! conventions for MCP and GenAI name them (open-telemetry/semantic-conventions-genai).
 //!
-//! Ids are made from the trail's name and the record's number, so that a span that is exported twice is the same one.
-//! Attributes are names and numbers of the record alone: no arguments, results, reasons, or texts of clients.
+//! Ids are made from the trail's name and the record's number, so that a span that is exported
+//! twice is the same one. Attributes are names and numbers of the record alone: no arguments,
+//! results, reasons, or texts of clients.
 
 use std::collections::BTreeMap;
 
@@ -180,7 +181,8 @@ pub(super) struct SpanTracker {
 }
 
 impl SpanTracker {
-    /// Takes the next record, and adds the spans that it ends. Returns how many records before it are missing.
+    /// Takes the next record, and adds the spans that it ends. Returns how many records before it
+    /// are missing.
     pub(super) fn take(
         &mut self,
         trail: &Verifier,

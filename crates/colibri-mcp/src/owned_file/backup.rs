@@ -1,4 +1,5 @@
-//! The files beside a person's file: the last backups of it, and the original that a replacement stored.
+//! The files beside a person's file: the last backups of it, and the original that a replacement
+//! stored.
 
 use std::fs::{self, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -104,8 +105,8 @@ impl BackupFiles<'_> {
         }
     }
 
-    /// Removes all backups but the last, and takes from others what they may read of these. One that cannot be removed or
-    /// changed stays as it is.
+    /// Removes all backups but the last, and takes from others what they may read of these. One
+    /// that cannot be removed or changed stays as it is.
     pub(super) fn prune(&self) {
         let backups = self.newest_first();
         let (last, older) = backups.split_at(backups.len().min(LAST));

@@ -1,7 +1,8 @@
 //! A person's file: read, compared, backed up, replaced whole.
 //!
-//! A change is made in three steps: read ([`OwnedFile::read`]), change the text ([`FileFormat::set`],
-//! [`FileFormat::remove`]), show it, ask and write ([`FileChange::diff`], [`agree`], [`FileChange::write`]).
+//! A change is made in three steps: read ([`OwnedFile::read`]), change the text
+//! ([`FileFormat::set`], [`FileFormat::remove`]), show it, ask and write ([`FileChange::diff`],
+//! [`agree`], [`FileChange::write`]).
 
 mod backup;
 mod new_file;
@@ -51,8 +52,8 @@ impl OwnedFile {
         OwnedFile::read_below(None, path)
     }
 
-    /// Reads a file of the project in this directory, or notes that there is none. Whoever made the project also made its
-    /// symbolic links: none is followed, now or when the file is written.
+    /// Reads a file of the project in this directory, or notes that there is none. Whoever made the
+    /// project also made its symbolic links: none is followed, now or when the file is written.
     ///
     /// # Errors
     /// As of [`OwnedFile::read`], or there is a symbolic link on the way.
@@ -121,8 +122,8 @@ impl OwnedFile {
         }
     }
 
-    /// The change that takes out what is at the end of `keys`. Where a kept file differs from this one in nothing else,
-    /// it says again what that says; where nothing is left, it is gone.
+    /// The change that takes out what is at the end of `keys`. Where a kept file differs from this
+    /// one in nothing else, it says again what that says; where nothing is left, it is gone.
     ///
     /// # Errors
     /// It is not of this kind.
@@ -158,8 +159,8 @@ impl OwnedFile {
         Ok(old.or((!matches!(rest.trim(), "" | "{}")).then_some(rest)))
     }
 
-    /// The original that a replacement stored beside it. In a project there is none: whoever made the project could have
-    /// put one there.
+    /// The original that a replacement stored beside it. In a project there is none: whoever made
+    /// the project could have put one there.
     pub(crate) fn original(&self) -> Option<String> {
         self.project
             .is_none()
@@ -299,11 +300,13 @@ impl FileChange {
         visible_lines(&unified.to_string()).into_owned()
     }
 
-    /// Makes the change, in one step for whoever reads the file. The path of the old text, if the file was there. Each
-    /// step is on the disk before the next: first the old text, then the new one beside it, then the exchange.
+    /// Makes the change, in one step for whoever reads the file. The path of the old text, if the
+    /// file was there. Each step is on the disk before the next: first the old text, then the new
+    /// one beside it, then the exchange.
     ///
     /// # Errors
-    /// It cannot be written, or another program changed the file meanwhile. Then the file is as it was.
+    /// It cannot be written, or another program changed the file meanwhile. Then the file is as it
+    /// was.
     pub(crate) fn write(&self) -> Result<Option<PathBuf>, CommandError> {
         if self.is_empty() {
             return Ok(None);

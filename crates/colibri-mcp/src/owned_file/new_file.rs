@@ -15,7 +15,8 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Makes a file with this mode, and the owner of another, and sees that it is on the disk. One that fails leaves none.
+/// Makes a file with this mode, and the owner of another, and sees that it is on the disk. One that
+/// fails leaves none.
 ///
 /// # Errors
 /// It is there already, or cannot be written.

@@ -211,7 +211,8 @@ fn the_last_five_backups_stay_whatever_the_clock_says() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.json");
     std::fs::write(&path, "0").unwrap();
-    // Of the future, as after the clock was set back; of others, and open to them; and what somebody else named alike.
+    // Of the future, as after the clock was set back; of others, and open to them; and what
+    // somebody else named alike.
     let beside = |end: &str| {
         directory
             .path()

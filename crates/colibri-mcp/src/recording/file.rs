@@ -60,7 +60,8 @@ pub(super) struct RecordedPair {
     pub(super) answer: Option<Box<RawValue>>,
 }
 
-/// A part of an answer. A result that Colibri translated for the client has another digest than either.
+/// A part of an answer. A result that Colibri translated for the client has another digest than
+/// either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AnswerPart {

@@ -1,9 +1,10 @@
-//! Recordings: what a server was asked and answered in one session, in a file that `replay` answers from and the trail
-//! vouches for.
+//! Recordings: what a server was asked and answered in one session, in a file that `replay` answers
+//! from and the trail vouches for.
 //!
-//! A file is lines of JSON: a head, a line for each request with its answer and what came in between, an end with the
-//! SHA-256 of all before it. The same digest stands in the trail, in the `tracestate` of a request that the recorder
-//! makes last: whoever changes the file would have to change the trail.
+//! A file is lines of JSON: a head, a line for each request with its answer and what came in
+//! between, an end with the SHA-256 of all before it. The same digest stands in the trail, in the
+//! `tracestate` of a request that the recorder makes last: whoever changes the file would have to
+//! change the trail.
 
 mod file;
 mod recorder;

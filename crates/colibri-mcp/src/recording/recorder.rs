@@ -109,7 +109,8 @@ impl SessionLog {
                         && (token.is_none()
                             || request.is_ok_and(|request| request.progress_token() == token))
                 };
-                // What belongs to no request that waits is not asked for, and replay would not know when to say it.
+                // What belongs to no request that waits is not asked for, and replay would not know
+                // when to say it.
                 if let Some(pair) = self.pairs.iter_mut().find(belongs) {
                     pair.before.push(raw);
                 }
@@ -153,11 +154,12 @@ impl<S: Write> Write for Tee<S> {
     }
 }
 
-/// `record SERVER FILE`: bridges this process's stdin and stdout to one server, and writes the session to the file when
-/// it has ended.
+/// `record SERVER FILE`: bridges this process's stdin and stdout to one server, and writes the
+/// session to the file when it has ended.
 ///
 /// # Errors
-/// The daemon does not know the server, the file is there already or cannot be written, the session is too long.
+/// The daemon does not know the server, the file is there already or cannot be written, the session
+/// is too long.
 pub(crate) fn record(
     server: &str,
     file: &Path,

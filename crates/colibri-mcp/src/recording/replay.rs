@@ -92,8 +92,8 @@ impl Replay {
         Version::parse(&self.recording.head.version).map(Version::era)
     }
 
-    /// The pair that answers a request: the first that did not yet, in the order in which they were asked; without
-    /// `strict` the last one again, or one of the same tool with other arguments.
+    /// The pair that answers a request: the first that did not yet, in the order in which they were
+    /// asked; without `strict` the last one again, or one of the same tool with other arguments.
     fn find(&self, key: &ReplayKey) -> Option<usize> {
         let same =
             |at: &usize| self.keys[*at].method == key.method && self.keys[*at].params == key.params;

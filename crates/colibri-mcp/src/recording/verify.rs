@@ -172,8 +172,8 @@ fn contradiction(recording: &Recording, calls: &TrailCalls) -> Option<String> {
     None
 }
 
-/// The tools whose definitions are others than when the recording was made. Of a server of which none were known then,
-/// none have changed.
+/// The tools whose definitions are others than when the recording was made. Of a server of which
+/// none were known then, none have changed.
 fn changed_tools(
     head: &RecordingHead,
     context: &CommandContext,
@@ -200,11 +200,12 @@ fn changed_tools(
         .collect())
 }
 
-/// `record --verify FILE`: says whether a session happened as the recording says. With `proof` the proofs of its records
-/// follow.
+/// `record --verify FILE`: says whether a session happened as the recording says. With `proof` the
+/// proofs of its records follow.
 ///
 /// # Errors
-/// It did not, the trail is damaged or another one, the server's definitions changed since, or a file cannot be read.
+/// It did not, the trail is damaged or another one, the server's definitions changed since, or a
+/// file cannot be read.
 pub(crate) fn verify(
     file: &Path,
     proof: bool,

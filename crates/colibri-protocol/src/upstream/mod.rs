@@ -1,7 +1,8 @@
-//! The daemon as the client of a server process: the messages that it sends, and the reading of the answers.
+//! The daemon as the client of a server process: the messages that it sends, and the reading of the
+//! answers.
 //!
-//! Messages are whole, without a line end. Ids are the daemon's own integers. A server's answers are not trusted: wrong
-//! types, endless lists and repeated cursors are ordinary cases here.
+//! Messages are whole, without a line end. Ids are the daemon's own integers. A server's answers
+//! are not trusted: wrong types, endless lists and repeated cursors are ordinary cases here.
 
 mod says;
 mod walk;
@@ -24,7 +25,8 @@ pub use says::{
 };
 pub use walk::{ListPage, ListWalk};
 
-/// `initialize` in the newest legacy version. It declares the kinds of input that the server may request.
+/// `initialize` in the newest legacy version. It declares the kinds of input that the server may
+/// request.
 pub fn initialize(id: u64, may_ask: Askable) -> Vec<u8> {
     let version = Version::LATEST_LEGACY;
     format!(
@@ -49,7 +51,8 @@ pub fn discover(id: u64) -> Vec<u8> {
     request(id, "server/discover", Version::LATEST, "")
 }
 
-/// The request for a page of a list. `cursor` is `nextCursor` of the page before, as the server wrote it.
+/// The request for a page of a list. `cursor` is `nextCursor` of the page before, as the server
+/// wrote it.
 pub fn list(id: u64, feature: Feature, server: Version, cursor: Option<&str>) -> Vec<u8> {
     let cursor = cursor
         .map(|cursor| format!("\"cursor\":{cursor}"))
@@ -132,8 +135,8 @@ pub fn cancelled(id: u64, reason: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The answer to a request of the *server*: success for a legacy server's `ping`, else -32601, since the daemon
-/// declared no capability for it. `id` is as the server wrote it.
+/// The answer to a request of the *server*: success for a legacy server's `ping`, else -32601,
+/// since the daemon declared no capability for it. `id` is as the server wrote it.
 pub fn answer_server(id: &str, method: &str, server: Version) -> Vec<u8> {
     let answer = if method == "ping" && !server.is_modern() {
         AnswerBody::Result(b"{}".to_vec())
@@ -175,7 +178,8 @@ pub enum ServerNotification<'a> {
         /// The daemon's own token.
         token: u64,
     },
-    /// One of the server's lists has changed. A change of its resources stands for their templates too.
+    /// One of the server's lists has changed. A change of its resources stands for their templates
+    /// too.
     ListChanged(Feature),
     /// A resource was updated: the value of `uri`.
     ResourceUpdated(Json<'a>),
@@ -187,7 +191,8 @@ pub enum ServerNotification<'a> {
     Message(Level),
 }
 
-/// Reads a server's notification. `None` for one that is unknown, malformed, or about a token that no daemon issued.
+/// Reads a server's notification. `None` for one that is unknown, malformed, or about a token that
+/// no daemon issued.
 pub fn read_notification<'a>(
     method: &str,
     params: Option<Json<'a>>,

@@ -192,8 +192,9 @@ pub enum Probe<'a> {
     Legacy,
 }
 
-/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward Compatibility"). A discover
-/// result and the errors of the modern era come from a modern server, every other answer from a legacy one.
+/// Reads the answer to [`super::discover`] (2026-07-28, basic/transports/stdio, "Backward
+/// Compatibility"). A discover result and the errors of the modern era come from a modern server,
+/// every other answer from a legacy one.
 ///
 /// # Errors
 /// [`Unusable::Version`] for a modern server that shares no version with the daemon.

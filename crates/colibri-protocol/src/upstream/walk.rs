@@ -47,13 +47,14 @@ pub struct ListPage<'a> {
     pub reasons: Vec<String>,
     /// The cursor of the next page, as the server wrote it; `None` on the last page.
     pub next_cursor: Option<&'a str>,
-    /// The time for which the page may be cached, in milliseconds. `None` if the server does not give it, 0 if the
-    /// value is invalid.
+    /// The time for which the page may be cached, in milliseconds. `None` if the server does not
+    /// give it, 0 if the value is invalid.
     pub ttl_ms: Option<u64>,
 }
 
-/// A walk over the pages of a server's list of one feature. It remembers the names and cursors of earlier pages, so
-/// that it ends. Each walk has limits of its own: an endless list does not affect the others.
+/// A walk over the pages of a server's list of one feature. It remembers the names and cursors of
+/// earlier pages, so that it ends. Each walk has limits of its own: an endless list does not affect
+/// the others.
 #[derive(Debug)]
 pub struct ListWalk {
     feature: Feature,
@@ -124,8 +125,8 @@ impl ListWalk {
 
     /// Reads the next page: the result of [`super::list`].
     ///
-    /// An invalid entry, or one with a repeated name, is left out and reported; the others stay. The walk ends at a
-    /// page without `nextCursor`, at a repeated cursor, and at the limits.
+    /// An invalid entry, or one with a repeated name, is left out and reported; the others stay.
+    /// The walk ends at a page without `nextCursor`, at a repeated cursor, and at the limits.
     ///
     /// # Errors
     /// The result has no list of the feature at all.
@@ -242,7 +243,8 @@ impl ListWalk {
     }
 }
 
-/// `ttlMs` as a whole number within the limit. A negative one counts as 0 (2026-07-28, server/utilities/caching).
+/// `ttlMs` as a whole number within the limit. A negative one counts as 0 (2026-07-28,
+/// server/utilities/caching).
 fn read_ttl(ttl: Json<'_>) -> u64 {
     let number = if ttl.kind() == JsonKind::Number {
         ttl.text().parse::<f64>().unwrap_or(0.0)

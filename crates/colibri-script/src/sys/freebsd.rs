@@ -26,7 +26,8 @@ pub mod parts {
         }
     }
 
-    /// Lets everything else go first, and keeps the process from being traced or dumped (procctl(2)).
+    /// Lets everything else go first, and keeps the process from being traced or dumped
+    /// (procctl(2)).
     ///
     /// # Errors
     /// A system call failed.
@@ -51,14 +52,16 @@ pub mod parts {
         checked(done, "PROC_TRACE_CTL")
     }
 
-    /// Leaves standard input the right to be read and standard output the right to be written (rights(4)).
+    /// Leaves standard input the right to be read and standard output the right to be written
+    /// (rights(4)).
     ///
     /// # Errors
     /// cap_rights_limit(2) failed.
     pub fn limit_pipes() -> anyhow::Result<()> {
         for (descriptor, right) in [(0, libc::CAP_READ), (1, libc::CAP_WRITE)] {
-            // SAFETY: the rights are plain numbers, for which all zeroes is a value; the C library fills them in, and both
-            // calls only read and write them. The list of rights ends with 0 (cap_rights_init(3)).
+            // SAFETY: the rights are plain numbers, for which all zeroes is a value; the C library
+            // fills them in, and both calls only read and write them. The list of rights ends with
+            // 0 (cap_rights_init(3)).
             let done = unsafe {
                 let mut rights: libc::cap_rights_t = std::mem::zeroed();
                 libc::__cap_rights_init(libc::CAP_RIGHTS_VERSION, &raw mut rights, right, 0_u64);
@@ -69,7 +72,8 @@ pub mod parts {
         Ok(())
     }
 
-    /// Leaves the process no name of any kind: no file, no address, no other process (cap_enter(2)).
+    /// Leaves the process no name of any kind: no file, no address, no other process
+    /// (cap_enter(2)).
     ///
     /// # Errors
     /// The kernel has no capability mode.

@@ -10,7 +10,8 @@ pub(crate) const DESCRIPTORS: u64 = 3;
 /// Gives up every right but to compute, to read the one pipe and to write the other.
 ///
 /// # Errors
-/// A step failed. A kernel without Landlock is none: the filter alone lets nothing be opened either.
+/// A step failed. A kernel without Landlock is none: the filter alone lets nothing be opened
+/// either.
 pub(crate) fn restrict() -> anyhow::Result<()> {
     parts::be_courteous()?;
     parts::refuse_privileges()?;
@@ -62,8 +63,8 @@ pub mod parts {
         }
     }
 
-    /// Handles every right of Landlock and grants none: files, TCP, abstract sockets and signals of others. `false`: the
-    /// kernel has no Landlock.
+    /// Handles every right of Landlock and grants none: files, TCP, abstract sockets and signals of
+    /// others. `false`: the kernel has no Landlock.
     ///
     /// # Errors
     /// The kernel has it, and refused.
@@ -78,7 +79,8 @@ pub mod parts {
         Ok(restricted.ruleset != landlock::RulesetStatus::NotEnforced)
     }
 
-    /// Ends the process at any system call but those for reading, writing, memory, clocks and its own end.
+    /// Ends the process at any system call but those for reading, writing, memory, clocks and its
+    /// own end.
     ///
     /// # Errors
     /// The kernel has no seccomp(2) filters.

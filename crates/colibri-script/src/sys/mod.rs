@@ -20,8 +20,8 @@ pub(crate) use system::{DESCRIPTORS, restrict};
 /// # Errors
 /// close_range(2) failed (Linux before 5.9).
 pub(crate) fn close_above_output() -> io::Result<()> {
-    // SAFETY: a plain system call on numbers; nothing in this process owns a descriptor above 1 yet, and nothing writes
-    // to standard error afterwards.
+    // SAFETY: a plain system call on numbers; nothing in this process owns a descriptor above 1
+    // yet, and nothing writes to standard error afterwards.
     let done = unsafe {
         // Not every C library of Linux has a function for it.
         #[cfg(target_os = "linux")]
@@ -38,7 +38,8 @@ pub(crate) fn close_above_output() -> io::Result<()> {
 
 /// Ends the process at once (`_exit(2)`).
 pub(crate) fn exit(status: u8) -> ! {
-    // SAFETY: takes a number and does not return; nothing is buffered that would have to be written.
+    // SAFETY: takes a number and does not return; nothing is buffered that would have to be
+    // written.
     unsafe { libc::_exit(status.into()) }
 }
 

@@ -1,6 +1,6 @@
-//! Tampering, by the thousand, from fixed seeds: every change before the last witnessed head is found, and no untouched
-//! trail is ever called damaged: 10,000 tamperings and 1,000 trails that were only cut off. `COLIBRI_LONG=1` does ten
-//! times as much, `COLIBRI_SHORT=1` a twentieth.
+//! Tampering, by the thousand, from fixed seeds: every change before the last witnessed head is
+//! found, and no untouched trail is ever called damaged: 10,000 tamperings and 1,000 trails that
+//! were only cut off. `COLIBRI_LONG=1` does ten times as much, `COLIBRI_SHORT=1` a twentieth.
 
 use std::fs;
 use std::ops::Range;
@@ -103,8 +103,8 @@ impl Copy {
             .collect()
     }
 
-    /// The work of an attacker who has the files, this program and even the key: numbers, hashes, trees and checkpoints
-    /// are made anew from the first changed line on.
+    /// The work of an attacker who has the files, this program and even the key: numbers, hashes,
+    /// trees and checkpoints are made anew from the first changed line on.
     fn rehash(&mut self, signer: &Signer) {
         let mut state = TrailState::default();
         let mut previous: Option<String> = None;
@@ -264,7 +264,8 @@ fn campaign(seed: u64) {
         fs::create_dir(&state_dir).unwrap();
         let (trail, memory) = super::open(&state_dir, small());
         super::calls(&trail, calls);
-        // What follows the last head is beyond the promise; the campaign must not count on the last seal.
+        // What follows the last head is beyond the promise; the campaign must not count on the last
+        // seal.
         memory.wait_for(calls * 2);
         let heads = memory.heads();
         super::calls(&trail, 2);
@@ -311,8 +312,9 @@ fn campaign(seed: u64) {
     assert!(unwitnessed > 0);
 }
 
-/// A trail cut at any byte is what SIGKILL, a power failure without reordering or a full disk leave. It verifies up to
-/// the last whole record, the next process goes on, and the result verifies too.
+/// A trail cut at any byte is what SIGKILL, a power failure without reordering or a full disk
+/// leave. It verifies up to the last whole record, the next process goes on, and the result
+/// verifies too.
 #[test]
 fn a_trail_cut_at_any_byte_verifies_and_goes_on() {
     let rounds = rounds(600);

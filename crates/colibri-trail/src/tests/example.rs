@@ -1,4 +1,5 @@
-//! The example in `docs/trail-example`: what a stranger holds a verifier against, byte for byte what is written here.
+//! The example in `docs/trail-example`: what a stranger holds a verifier against, byte for byte
+//! what is written here.
 
 use std::fs;
 use std::path::PathBuf;
@@ -64,7 +65,8 @@ impl Example {
     }
 }
 
-/// Makes it: one segment that ends with a seal and goes on, is torn, and a second one that was opened to recover.
+/// Makes it: one segment that ends with a seal and goes on, is torn, and a second one that was
+/// opened to recover.
 fn make() -> Vec<(String, Vec<u8>)> {
     let mut example = Example {
         signer: Signer::from_seed("colibri-mcp/trail/0011223344556677".into(), &[7; 32]),

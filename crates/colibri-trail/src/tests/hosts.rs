@@ -145,8 +145,9 @@ fn hosts_sign_each_others_trails_as_these_grow() {
     assert_eq!(report.cosigned_by.len(), 2);
 }
 
-/// Root on one of three hosts has its key, and writes its trail anew below what the others signed: cut off, as long or
-/// longer, each time in another record. What its own daemon then requests names it at each of the others.
+/// Root on one of three hosts has its key, and writes its trail anew below what the others signed:
+/// cut off, as long or longer, each time in another record. What its own daemon then requests names
+/// it at each of the others.
 #[test]
 fn each_of_500_rewrites_is_named_by_the_other_hosts() {
     let mut hosts = Hosts::new();

@@ -390,8 +390,9 @@ fn a_witness_signs_what_continues_and_nothing_else() {
     }
 }
 
-/// Root on one of three hosts has its key and writes its trail anew below a head that the others signed, each time in
-/// another record: whoever has what they signed names it, and neither signs what follows.
+/// Root on one of three hosts has its key and writes its trail anew below a head that the others
+/// signed, each time in another record: whoever has what they signed names it, and neither signs
+/// what follows.
 #[test]
 fn each_of_500_rewrites_below_what_others_signed_is_named() {
     const CALLS: u64 = 40;

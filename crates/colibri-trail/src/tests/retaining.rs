@@ -137,7 +137,8 @@ fn a_clock_that_was_set_back_lets_no_segment_go_early() {
     assert!(dropped.segments.is_empty(), "{dropped:?}");
 }
 
-/// A daemon that was killed leaves records behind the last seal of a segment. When that segment goes, so do they.
+/// A daemon that was killed leaves records behind the last seal of a segment. When that segment
+/// goes, so do they.
 #[test]
 fn retention_drops_a_segment_that_goes_on_behind_its_last_seal() {
     let dir = tempfile::tempdir().unwrap();

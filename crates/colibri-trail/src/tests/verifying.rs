@@ -373,7 +373,8 @@ fn the_highest_number_stops_no_verifier() {
         let to = from + line[from..].find(',').unwrap();
         format!("{}{}{}", &line[..from], u64::MAX, &line[to..])
     };
-    // A record with it, a line that is none behind it, and a seal with it that is left of a segment.
+    // A record with it, a line that is none behind it, and a seal with it that is left of a
+    // segment.
     edit(&first, |mut lines| {
         lines[1] = most(&lines[1]);
         lines[2] = "none".into();

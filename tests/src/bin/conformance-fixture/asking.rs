@@ -1,5 +1,5 @@
-//! What a server may want of the client's side: in the legacy era by requests of its own, in the modern one by an
-//! `input_required` result that the client answers when it calls again.
+//! What a server may want of the client's side: in the legacy era by requests of its own, in the
+//! modern one by an `input_required` result that the client answers when it calls again.
 
 use crate::content::Stop;
 use crate::server::{Caller, Server};
@@ -93,7 +93,8 @@ impl Secret {
 }
 
 impl Server {
-    /// The client's answers to `asks`, by their keys. `state` is what a modern client has to bring back with them.
+    /// The client's answers to `asks`, by their keys. `state` is what a modern client has to bring
+    /// back with them.
     pub(crate) fn inputs(
         &self,
         caller: &Caller,

@@ -1,13 +1,14 @@
-//! The server that the official conformance suite and the era matrix are pointed at: an MCP server over stdio with
-//! every feature that a server can have, in the era its first argument names: `legacy` (the `initialize` handshake, up
-//! to 2025-11-25) or `modern` (`_meta` on each request, 2026-07-28). `--page N` cuts its lists into pages, `--many N`
-//! adds resources to fill them.
+//! The server that the official conformance suite and the era matrix are pointed at: an MCP server
+//! over stdio with every feature that a server can have, in the era its first argument names:
+//! `legacy` (the `initialize` handshake, up to 2025-11-25) or `modern` (`_meta` on each request,
+//! 2026-07-28). `--page N` cuts its lists into pages, `--many N` adds resources to fill them.
 //!
-//! It is a test's peer, so it shares no code with the daemon: plain blocking reads, one thread a call, and the protocol
-//! written out again by hand. Two mistakes would have to be made twice to go unseen.
+//! It is a test's peer, so it shares no code with the daemon: plain blocking reads, one thread a
+//! call, and the protocol written out again by hand. Two mistakes would have to be made twice to go
+//! unseen.
 //!
-//! Names and texts are those that the suite's scenarios ask for. What asks the client's side does so in both eras: by
-//! requests in the legacy one, by `input_required` in the modern one.
+//! Names and texts are those that the suite's scenarios ask for. What asks the client's side does
+//! so in both eras: by requests in the legacy one, by `input_required` in the modern one.
 
 mod asking;
 mod content;

@@ -12,7 +12,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The version of the modern era, as `_meta` carries it.
 pub(crate) const MODERN: &str = "2026-07-28";
-/// Versions opened by `initialize`; the last is answered to a client that asks for one we do not know.
+/// Versions opened by `initialize`; the last is answered to a client that asks for one we do not
+/// know.
 const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 const META_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const META_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -91,7 +92,8 @@ impl Caller {
                 .is_some_and(|extensions| extensions[TASKS].is_object())
     }
 
-    /// -32021 where the client did not declare a capability that the call needs; `path` has a dot between levels.
+    /// -32021 where the client did not declare a capability that the call needs; `path` has a dot
+    /// between levels.
     pub(crate) fn require(&self, path: &str) -> Result<(), Stop> {
         let mut at = Value::Object(self.capabilities.clone());
         let declared = path.split('.').all(|key| {
@@ -137,7 +139,8 @@ impl Server {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes one message as one line. The client having gone is no error: the reader sees the end of its input.
+    /// Writes one message as one line. The client having gone is no error: the reader sees the end
+    /// of its input.
     pub(crate) fn send(&self, mut message: Value) {
         message["jsonrpc"] = json!("2.0");
         let mut line = message.to_string();
@@ -177,7 +180,8 @@ impl Server {
         }
     }
 
-    /// Adds a tool, prompt or resource, or removes the one that is there already, and tells whoever listens.
+    /// Adds a tool, prompt or resource, or removes the one that is there already, and tells whoever
+    /// listens.
     pub(crate) fn change(&self, kind: &'static str, name: String) {
         let mut state = self.state();
         let extra = (kind, name);
@@ -239,7 +243,8 @@ impl Server {
         }
     }
 
-    /// Waits until no request is worked on that was cancelled: it may still have to write that down.
+    /// Waits until no request is worked on that was cancelled: it may still have to write that
+    /// down.
     pub(crate) fn wait_for_cancelled(&self) {
         let mut state = self.state();
         while state.running.iter().any(|id| state.cancelled.contains(id)) {
@@ -250,7 +255,8 @@ impl Server {
         }
     }
 
-    /// Checks that a request is of our era, and says who made it (2026-07-28, basic, "Request metadata").
+    /// Checks that a request is of our era, and says who made it (2026-07-28, basic, "Request
+    /// metadata").
     fn caller(&self, id: &Value, method: &str, params: &Value) -> Result<Caller, Stop> {
         let meta = params["_meta"].as_object().cloned().unwrap_or_default();
         let id = id.clone();
@@ -432,8 +438,8 @@ impl Server {
         Ok(if self.modern { cached(result) } else { result })
     }
 
-    /// Takes one message that was read. Requests that may take time run on a thread of their own, so that a slow one
-    /// holds nothing up.
+    /// Takes one message that was read. Requests that may take time run on a thread of their own,
+    /// so that a slow one holds nothing up.
     pub(crate) fn take(self: &Arc<Self>, mut message: Value) {
         let id = message["id"].take();
         let params = message["params"].take();

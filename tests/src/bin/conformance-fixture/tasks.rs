@@ -1,5 +1,5 @@
-//! The tasks extension (SEP-2663), and the tools that become tasks where the client speaks it. Elsewhere they answer
-//! when they are done.
+//! The tasks extension (SEP-2663), and the tools that become tasks where the client speaks it.
+//! Elsewhere they answer when they are done.
 
 use crate::asking::{Ask, requests};
 use crate::content::{Stop, content, text};
@@ -213,7 +213,8 @@ impl Server {
         let wait = |time| self.wait_for_task(id, Some(time), |_| false);
         let outcome = match self.job(name, who, params, ask, wait) {
             Ok(mut result) | Err(Stop::Input(mut result)) => {
-                // The result of a task is one of its version, wherever it stands (2026-07-28, basic, "Results").
+                // The result of a task is one of its version, wherever it stands (2026-07-28,
+                // basic, "Results").
                 result["resultType"] = json!("complete");
                 ("completed", ("result", result))
             }

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two messages of a tool that sends several: long enough that a client which reads them late would be seen.
+/// Between two messages of a tool that sends several: long enough that a client which reads them
+/// late would be seen.
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Server {

@@ -1,5 +1,6 @@
-//! The server of the helper's tests: does as its first argument says, well or badly. It is copied into a jail's root
-//! and started there by the helper, so that what a server can do is tried from where a server stands.
+//! The server of the helper's tests: does as its first argument says, well or badly. It is copied
+//! into a jail's root and started there by the helper, so that what a server can do is tried from
+//! where a server stands.
 
 // A part of the tests: what fails here fails them.
 #![allow(clippy::unwrap_used)]
@@ -46,7 +47,8 @@ fn main() {
             say("ready");
             wait_for_end();
         }
-        // A grandchild in a session of its own, deaf to signals, that holds every pipe it was given.
+        // A grandchild in a session of its own, deaf to signals, that holds every pipe it was
+        // given.
         "detached" => {
             sys::setsid();
             start("stubborn-silent");
@@ -177,8 +179,8 @@ fn try_start(word: &str) -> bool {
     }
 }
 
-/// A small agent: says what its standard input gives, asks for its task at its door, says what it was told, and talks to
-/// itself over the loopback interface, if there is one.
+/// A small agent: says what its standard input gives, asks for its task at its door, says what it
+/// was told, and talks to itself over the loopback interface, if there is one.
 fn agent() {
     let mut input = String::new();
     if !sys::is_pipe(0) {
@@ -211,7 +213,8 @@ fn talks_to_itself() -> bool {
     there.write_all(b"x").is_ok() && here.read_exact(&mut byte).is_ok()
 }
 
-/// Fills the buffers of Unix sockets of this kind with messages of this length, and keeps them until the end.
+/// Fills the buffers of Unix sockets of this kind with messages of this length, and keeps them
+/// until the end.
 #[cfg(target_os = "freebsd")]
 fn fill_sockets(kind: i32, length: usize) {
     let (pairs, bytes) = sys::fill::sockets(kind, length);
@@ -245,8 +248,9 @@ fn take(resources: &[&str]) {
     wait_for_end();
 }
 
-/// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file `enough` is there: what
-/// the owner of a shown directory can do to it. Run on the host, by `tests/freebsd/run.sh`.
+/// Swaps a directory against a link to /etc and back, at least 2,000 times and until the file
+/// `enough` is there: what the owner of a shown directory can do to it. Run on the host, by
+/// `tests/freebsd/run.sh`.
 fn swap(directory: &str, enough: &str) {
     let (aside, link) = (format!("{directory}.aside"), format!("{directory}.link"));
     std::os::unix::fs::symlink("/etc", &link).unwrap();
@@ -262,8 +266,8 @@ fn swap(directory: &str, enough: &str) {
     say(&rounds.to_string());
 }
 
-/// Writes the last byte of a file anew, a blank or the end of a line in turn, until the file `enough` is there. Run on the
-/// host.
+/// Writes the last byte of a file anew, a blank or the end of a line in turn, until the file
+/// `enough` is there. Run on the host.
 fn rewrite(file: &str, enough: &str) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::OpenOptions::new().write(true).open(file).unwrap();
@@ -294,8 +298,9 @@ fn become_program(words: &[&str]) -> ! {
     exit(2)
 }
 
-/// Starts a program with pdfork(2) and, once the file `now` is there, closes the descriptor, at which the kernel kills
-/// the child: what a compromised daemon can do to a helper that it may not signal. Run on the host.
+/// Starts a program with pdfork(2) and, once the file `now` is there, closes the descriptor, at
+/// which the kernel kills the child: what a compromised daemon can do to a helper that it may not
+/// signal. Run on the host.
 #[cfg(target_os = "freebsd")]
 fn pdfork(now: &str, words: &[&str]) {
     let Some(descriptor) = sys::freebsd::fork_with_descriptor() else {
@@ -307,8 +312,9 @@ fn pdfork(now: &str, words: &[&str]) {
     drop(descriptor);
 }
 
-/// As root of a persistent jail, tries to trace every process that appears there, until the file `enough` is there.
-/// Says how many were seen, how many refused, and what each that could be traced was running.
+/// As root of a persistent jail, tries to trace every process that appears there, until the file
+/// `enough` is there. Says how many were seen, how many refused, and what each that could be traced
+/// was running.
 #[cfg(target_os = "freebsd")]
 fn trace(enough: &str) {
     use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
-//! The inmate as an MCP server, so that its words can be tried through a daemon: each call of its tool `run` starts it
-//! again with these words, below itself and with the same rights. Its tool `echo` answers with its text, and is
-//! measured.
+//! The inmate as an MCP server, so that its words can be tried through a daemon: each call of its
+//! tool `run` starts it again with these words, below itself and with the same rights. Its tool
+//! `echo` answers with its text, and is measured.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -43,7 +43,8 @@ pub(crate) fn serve() {
     }
 }
 
-/// Runs the words, and tells what it said: all, or the first line where `leave` is true, after which it goes on.
+/// Runs the words, and tells what it said: all, or the first line where `leave` is true, after
+/// which it goes on.
 fn run(arguments: &Value) -> String {
     let words: Vec<&str> = arguments["words"]
         .as_array()

@@ -109,7 +109,8 @@ const LIMITS: &[&str] = &[
 /// Ids, descriptors, limits, masks: one fact a line.
 pub(crate) fn facts() -> Vec<String> {
     let mut lines = Vec::new();
-    // SAFETY: every pointer is to a live object of the type that the call wants; descriptors are only asked about.
+    // SAFETY: every pointer is to a live object of the type that the call wants; descriptors are
+    // only asked about.
     unsafe {
         lines.push(format!("uid {} {}", libc::getuid(), libc::geteuid()));
         lines.push(format!("gid {} {}", libc::getgid(), libc::getegid()));
@@ -122,7 +123,8 @@ pub(crate) fn facts() -> Vec<String> {
             .map(|fd: i32| fd.to_string())
             .collect();
         lines.push(format!("fds {}", open.join(" ")));
-        // Until the kernel knows no more of them: one that is younger than the list of names is shown by its number.
+        // Until the kernel knows no more of them: one that is younger than the list of names is
+        // shown by its number.
         for which in 0.. {
             let mut limit: libc::rlimit = std::mem::zeroed();
             if libc::getrlimit(which as _, &mut limit) != 0 {
@@ -175,11 +177,13 @@ pub(crate) fn facts() -> Vec<String> {
     lines
 }
 
-/// Takes on what a program started from here would inherit: no signal comes through and those that can be are ignored,
-/// with a SIGTERM pending, and a timer that raises SIGALRM every millisecond; no permission for what it makes, no file
-/// may grow, less of the processors; /var/tmp, and a descriptor of it.
+/// Takes on what a program started from here would inherit: no signal comes through and those that
+/// can be are ignored, with a SIGTERM pending, and a timer that raises SIGALRM every millisecond;
+/// no permission for what it makes, no file may grow, less of the processors; /var/tmp, and a
+/// descriptor of it.
 pub(crate) fn burden() {
-    // SAFETY: the set is initialised by sigfillset(3) before it is used; SIG_IGN is no handler; the path is a C string.
+    // SAFETY: the set is initialised by sigfillset(3) before it is used; SIG_IGN is no handler; the
+    // path is a C string.
     unsafe {
         for signal in (1..=LAST_SIGNAL).filter(|signal| *signal != libc::SIGTERM) {
             libc::signal(signal, libc::SIG_IGN);
@@ -239,7 +243,8 @@ pub(crate) fn attacks() -> Vec<(&'static str, bool)> {
     }
 }
 
-/// Sets a timer of the real clock that raises SIGALRM again and again, and which outlives execve(2).
+/// Sets a timer of the real clock that raises SIGALRM again and again, and which outlives
+/// execve(2).
 pub(crate) fn set_timer(every: std::time::Duration) {
     let every = libc::timeval {
         tv_sec: every.as_secs() as i64,
@@ -310,8 +315,8 @@ pub(crate) mod freebsd {
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Takes the marks of a session's processes, and waits in vfork(2), where no signal ends a process, for a child
-    /// without them that never ends.
+    /// Takes the marks of a session's processes, and waits in vfork(2), where no signal ends a
+    /// process, for a child without them that never ends.
     pub(crate) fn outlive_kill(session: &str) -> ! {
         let login = CString::new(session).unwrap();
         // SAFETY: a C string that lives through the call.
@@ -321,7 +326,8 @@ pub(crate) mod freebsd {
         };
         assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         set_class(&format!("colibri-{}", &session[..9]));
-        // SAFETY: the child, which has this memory and stack to itself as long as it lives, makes system calls alone.
+        // SAFETY: the child, which has this memory and stack to itself as long as it lives, makes
+        // system calls alone.
         unsafe {
             if vfork() == 0 {
                 setloginclass(c"default".as_ptr());

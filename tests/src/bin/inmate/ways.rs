@@ -14,7 +14,8 @@ use crate::sys::{self, ways as calls};
 /// Where an agent has its door.
 const DOOR: &str = "/var/run/colibri";
 
-/// Tries one way after the other, `NAME` or `NAME=WHAT`, and says of each what came of it: `WORKED`, or the error.
+/// Tries one way after the other, `NAME` or `NAME=WHAT`, and says of each what came of it:
+/// `WORKED`, or the error.
 pub(crate) fn try_all(ways: &[&str]) {
     for way in ways {
         let (name, what) = way.split_once('=').unwrap_or((way, ""));

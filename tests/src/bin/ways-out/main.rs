@@ -1,5 +1,6 @@
-//! Tries to get out of the sandbox of scripts: `ways-out STEPS WAY` gives up the rights that `STEPS` names, as
-//! `colibri-script` does, and tries one way. It writes `open`, or the error; or it is killed.
+//! Tries to get out of the sandbox of scripts: `ways-out STEPS WAY` gives up the rights that
+//! `STEPS` names, as `colibri-script` does, and tries one way. It writes `open`, or the error; or
+//! it is killed.
 //!
 //! `ways-out list` writes the names of the ways.
 

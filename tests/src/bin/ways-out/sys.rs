@@ -18,8 +18,8 @@ macro_rules! ways {
     ($($(#[$of:meta])* $name:literal: $call:expr;)*) => {
         /// All ways of this system.
         pub(crate) static WAYS: &[Way] = &[$($(#[$of])* ($name, || {
-            // SAFETY: the arguments are numbers, literals and values that live until the call returns; a memory that is
-            // mapped is never used.
+            // SAFETY: the arguments are numbers, literals and values that live until the call
+            // returns; a memory that is mapped is never used.
             unsafe { ($call) as c_long }
         })),*];
     };
@@ -169,7 +169,8 @@ fn connect_to_loopback() -> c_int {
     }
 }
 
-/// Mounts a file system of a kind that there is not, since root may do it: that it is not known is as good as open.
+/// Mounts a file system of a kind that there is not, since root may do it: that it is not known is
+/// as good as open.
 #[cfg(target_os = "linux")]
 fn mount_of_no_kind() -> c_int {
     // SAFETY: literals and a null pointer.

@@ -1,4 +1,5 @@
-//! Through the daemon, with the contract that ships: what is recorded, what is tried again, what becomes a task.
+//! Through the daemon, with the contract that ships: what is recorded, what is tried again, what
+//! becomes a task.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::stage::Stage;
 
-/// A place whose server `git` is the adapter over the stage's repository, with the contract that ships but for waits of
-/// a moment.
+/// A place whose server `git` is the adapter over the stage's repository, with the contract that
+/// ships but for waits of a moment.
 fn place(stage: &Stage, origin: &str) -> Place {
     place_of(stage, origin, |_, _| {})
 }

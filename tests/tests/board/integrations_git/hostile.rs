@@ -1,5 +1,5 @@
-//! What a repository may have that was written by an enemy. Each trap leaves a mark where it is sprung: plain git(1)
-//! springs it, and no call of the adapter does.
+//! What a repository may have that was written by an enemy. Each trap leaves a mark where it is
+//! sprung: plain git(1) springs it, and no call of the adapter does.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,8 +12,8 @@ use super::stage::{Stage, text};
 /// Commands of plain git: in which directory, and its arguments.
 type Springs = Vec<(String, Vec<&'static str>)>;
 
-/// A trap: how it is laid, which plain git springs it, and the code with which the adapter refuses such a repository, if
-/// it does.
+/// A trap: how it is laid, which plain git springs it, and the code with which the adapter refuses
+/// such a repository, if it does.
 struct Trap {
     what: &'static str,
     lay: fn(&Stage, &str),

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::stage::{AUTHOR, Adapter, Stage, text};
 
-/// A stage whose worktree `x` has these files committed on its branch, one commit each, after which origin has those.
+/// A stage whose worktree `x` has these files committed on its branch, one commit each, after which
+/// origin has those.
 fn diverged(ours: &[(&str, &str)], theirs: &[(&str, &str)]) -> (Stage, Adapter) {
     let stage = Stage::new();
     let mut adapter = stage.adapter();
@@ -115,7 +116,8 @@ fn what_does_not_conflict_is_taken_in_whole() {
                 & 0o777,
             0o775
         );
-        // Once more there is nothing to take in, and a branch with nothing of its own just comes along.
+        // Once more there is nothing to take in, and a branch with nothing of its own just comes
+        // along.
         assert_eq!(update(&mut adapter, action)["update"], "current");
         adapter.done("git_worktree_add", json!({ "slug": "y" }));
         stage.write("other/later", "");
@@ -375,8 +377,8 @@ fn nothing_of_anybodys_is_overwritten() {
 
 #[test]
 fn an_update_runs_nothing_and_writes_nowhere_else() {
-    // A driver for every merge, committed on both sides and named by the configuration, and markers of a length that
-    // no memory has.
+    // A driver for every merge, committed on both sides and named by the configuration, and markers
+    // of a length that no memory has.
     let attributes = "* merge=evil conflict-marker-size=2000000000\n";
     let ours = [(".gitattributes", attributes), ("a.txt", "mine\n")];
     let (stage, mut adapter) = diverged(

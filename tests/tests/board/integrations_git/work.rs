@@ -222,7 +222,8 @@ fn each_commit_is_of_the_named_paths_alone_and_leaves_what_others_staged() {
 fn a_change_in_the_second_of_the_checkout_is_seen() {
     let stage = Stage::new();
     let mut adapter = stage.adapter();
-    // The same size, and in whole seconds the same times: git can tell by the age of the index alone.
+    // The same size, and in whole seconds the same times: git can tell by the age of the index
+    // alone.
     let (slug, second) = (0..)
         .find_map(|number: u32| {
             let slug = format!("x{number}");

@@ -7,7 +7,8 @@ fn the_client_over_the_limit_is_told_so() {
     let place = Place::new();
     place.limits(json!({ "clients": 2 }));
     let daemon = place.start(&[]);
-    // A connection that has just been closed, such as the one that waited for the daemon's start, may count still.
+    // A connection that has just been closed, such as the one that waited for the daemon's start,
+    // may count still.
     let place_for_one = || {
         wait_for("a place for a client", || {
             let mut client = daemon.connect();

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the first alone.
+/// A place with the fixture servers `seen` and `hidden`, of which the user of this test may see the
+/// first alone.
 pub(super) fn place_with_a_hidden_server() -> Place {
     let place = Place::new();
     place.registry(&json!({

@@ -182,8 +182,8 @@ fn a_policy_or_registry_that_is_gone_is_not_taken_for_none() {
     daemon.stop();
 }
 
-/// The arenas of glibc's allocator beside its first: 64 MiB that are mapped where 64 MiB begin, some for use and the
-/// rest set aside.
+/// The arenas of glibc's allocator beside its first: 64 MiB that are mapped where 64 MiB begin,
+/// some for use and the rest set aside.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 fn arenas(daemon: &Daemon<'_>) -> usize {
     const ARENA: u64 = 64 << 20;

@@ -1,5 +1,6 @@
-//! The daemon relays bytes: what a client sends arrives at the server, and what the server answers at the client,
-//! identical outside the places that `docs/rewrites.md` lists. What cannot be relayed is answered.
+//! The daemon relays bytes: what a client sends arrives at the server, and what the server answers
+//! at the client, identical outside the places that `docs/rewrites.md` lists. What cannot be
+//! relayed is answered.
 
 mod offered;
 mod peers;

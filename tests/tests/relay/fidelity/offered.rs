@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::peers::{Peer, ways};
 use super::{assert_whole, cases, difference, exposed, id, meta, place, spaced, with};
 
-/// A method, the params that name what is meant, with `@WHAT@` for the name as the client or the server writes it, and
-/// what has a case of the fixture's answer in it.
+/// A method, the params that name what is meant, with `@WHAT@` for the name as the client or the
+/// server writes it, and what has a case of the fixture's answer in it.
 const METHODS: [(&str, &str); 3] = [
     (
         "prompts/get",
@@ -30,8 +30,9 @@ fn what(method: &str, case: &str, prefix: bool) -> String {
     }
 }
 
-/// A frame with the server's URIs in it as the client has to see them: they are changed where their method has URIs.
-/// `@READ@` and `@PROMPT@` stand for one in what was read and in a prompt's messages.
+/// A frame with the server's URIs in it as the client has to see them: they are changed where their
+/// method has URIs. `@READ@` and `@PROMPT@` stand for one in what was read and in a prompt's
+/// messages.
 fn seen(frame: &[u8], method: &str, prefix: bool) -> Vec<u8> {
     let uri = |of: &str| {
         if prefix && of == method {
@@ -67,7 +68,8 @@ fn answers_come_back_byte_for_byte() {
         let mut peer = Peer::new(&daemon, way);
         for (method, params) in METHODS {
             for (n, (name, frame)) in own.iter().chain(&common).enumerate() {
-                // Of a modern server's contents it is said how long they are good: `offered.txt` says so itself.
+                // Of a modern server's contents it is said how long they are good: `offered.txt`
+                // says so itself.
                 if method == "resources/read" && way.is_modern() && n >= own.len() {
                     continue;
                 }

@@ -17,7 +17,8 @@ pub(crate) struct Way {
     pub(crate) version: &'static str,
     /// Whether the server stands behind its prefix.
     pub(crate) prefix: bool,
-    /// Whether the server says something before it answers: over HTTP the answer is an event then, and no body.
+    /// Whether the server says something before it answers: over HTTP the answer is an event then,
+    /// and no body.
     pub(crate) told: bool,
 }
 
@@ -139,7 +140,8 @@ impl<'d> Peer<'d> {
         peer
     }
 
-    /// Sends a request, byte for byte. `method` and `name` are said again in the head where that has to be.
+    /// Sends a request, byte for byte. `method` and `name` are said again in the head where that
+    /// has to be.
     pub(crate) fn send(&mut self, line: &[u8], method: &str, name: &str) {
         let way = self.way;
         match &mut self.over {

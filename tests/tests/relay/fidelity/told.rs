@@ -1,4 +1,5 @@
-//! What servers say unasked: notifications about a call, and requests to the client's side with their answers.
+//! What servers say unasked: notifications about a call, and requests to the client's side with
+//! their answers.
 
 use std::collections::BTreeMap;
 
@@ -52,8 +53,8 @@ fn progress_comes_byte_for_byte() {
     assert_whole(&spoiled);
 }
 
-/// Requests of a legacy server to a legacy client, and the client's answers: ids alone are the daemon's own, and an
-/// elicitation names the server before its message.
+/// Requests of a legacy server to a legacy client, and the client's answers: ids alone are the
+/// daemon's own, and an elicitation names the server before its message.
 #[test]
 fn what_a_server_asks_and_what_is_answered_passes_byte_for_byte() {
     let requests = [

@@ -1,5 +1,5 @@
-//! What servers say unasked: log messages and updates of resources byte for byte but for what is ours, and that a list
-//! has changed, which is the daemon's to say.
+//! What servers say unasked: log messages and updates of resources byte for byte but for what is
+//! ours, and that a list has changed, which is the daemon's to say.
 
 use colibri_tests::Place;
 use serde_json::json;
@@ -115,7 +115,8 @@ fn log_messages_come_byte_for_byte() {
     assert_whole(&spoiled);
 }
 
-/// Updates: `@URI@` stands for the resource, `@META@` for what a modern server and a modern client have there.
+/// Updates: `@URI@` stands for the resource, `@META@` for what a modern server and a modern client
+/// have there.
 const UPDATES: [&str; 2] = [
     r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"@URI@"@META@}}"#,
     r#" { "x":1e400,"method":"notifications\/resources\/updated", "params" : {"x-before":{"uri":"file:///b"} , "uri" : "@URI@" ,"x":[18446744073709551616,"\ud800"]@META@ },"jsonrpc":"2.0" } "#,

@@ -1,5 +1,5 @@
-//! Command lines: each command, subcommand and flag that is named is one that the program, the rc script or the unit
-//! knows.
+//! Command lines: each command, subcommand and flag that is named is one that the program, the rc
+//! script or the unit knows.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -157,7 +157,8 @@ pub(super) fn check(
                     Kind::Span => checker.lines(&quote.text, quote.line),
                     Kind::Block(word) if matches!(word.as_str(), "" | "sh" | "console") => {
                         for (at, line) in joined_lines(&quote.text) {
-                            // A drawing is no command; what stands far behind a command says what it does.
+                            // A drawing is no command; what stands far behind a command says what
+                            // it does.
                             let line = line.trim_start().split("   ").next().unwrap_or_default();
                             if !line.is_ascii() && line.contains(['─', '│', '┤', '►', '◄'])
                             {

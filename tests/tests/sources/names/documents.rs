@@ -5,7 +5,8 @@
 pub(super) enum Kind {
     /// A back-quoted text, or one that a manual marks.
     Span,
-    /// The lines of a block, with the word behind its fence. Blocks of manuals and indented ones have none.
+    /// The lines of a block, with the word behind its fence. Blocks of manuals and indented ones
+    /// have none.
     Block(String),
     /// A link's target.
     Link,

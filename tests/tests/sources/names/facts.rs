@@ -1,5 +1,5 @@
-//! What there is: the words, items, messages and tests of the sources, read as the compiler reads them, and what the
-//! packages install.
+//! What there is: the words, items, messages and tests of the sources, read as the compiler reads
+//! them, and what the packages install.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -28,7 +28,8 @@ pub(super) struct Facts {
     pub(super) texts: BTreeMap<String, String>,
     /// Identifiers, and words of string literals: of sources, scripts and samples. No comments.
     pub(super) words: HashSet<String>,
-    /// Types, variants, functions, modules and constants of the product, with the folders of their packages.
+    /// Types, variants, functions, modules and constants of the product, with the folders of their
+    /// packages.
     pub(super) items: BTreeMap<String, BTreeSet<String>>,
     /// The types among them.
     pub(super) types: BTreeMap<String, BTreeSet<String>>,
@@ -39,11 +40,13 @@ pub(super) struct Facts {
     pub(super) literals: HashSet<String>,
     /// Keys that the readers of our files take.
     pub(super) keys: HashSet<String>,
-    /// The daemon's verbs that are none of its command line: what it starts itself as, and for root.
+    /// The daemon's verbs that are none of its command line: what it starts itself as, and for
+    /// root.
     pub(super) verbs: HashSet<String>,
     /// The opening comments of the libraries.
     pub(super) front_pages: Vec<Message>,
-    /// Installed paths: of files, and of directories that the operator fills (these end in a slash).
+    /// Installed paths: of files, and of directories that the operator fills (these end in a
+    /// slash).
     pub(super) installed: BTreeSet<String>,
 }
 
@@ -161,7 +164,8 @@ impl Facts {
                 _ => _ = installed.insert(path),
             }
         }
-        // Documents and examples, which the port installs by options, and the rc script, which the framework does.
+        // Documents and examples, which the port installs by options, and the rc script, which the
+        // framework does.
         let makefile = self.text("port/Makefile").to_owned();
         for name in makefile
             .split_whitespace()
@@ -188,7 +192,8 @@ impl Facts {
         for name in assignment(&makefile, "USE_RC_SUBR").split_whitespace() {
             installed.insert(format!("/usr/local/etc/rc.d/{name}"));
         }
-        // Debian: `put MODE FILE PLACE`, `packed FILE PLACE`, `install -d … "$root/PLACE"`, redirections to it.
+        // Debian: `put MODE FILE PLACE`, `packed FILE PLACE`, `install -d … "$root/PLACE"`,
+        // redirections to it.
         let build = self
             .text("deb/build")
             .replace("$doc/", "usr/share/doc/colibri-mcp/");
@@ -232,7 +237,8 @@ impl Facts {
     }
 }
 
-/// Modules for tests alone that a source declares and that have a file of their own, as paths without extension.
+/// Modules for tests alone that a source declares and that have a file of their own, as paths
+/// without extension.
 fn test_modules(path: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(path).unwrap();
     let folder = match path.file_stem().and_then(|stem| stem.to_str()) {

@@ -1,4 +1,5 @@
-//! Single names: environment variables, variables of the rc script, identifiers, types, keys, manuals and tests.
+//! Single names: environment variables, variables of the rc script, identifiers, types, keys,
+//! manuals and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -180,7 +181,8 @@ fn manuals(line: &str) -> Vec<(String, char)> {
     found
 }
 
-/// A counter, to whose name Prometheus' library puts an ending, or a section of the proof on FreeBSD.
+/// A counter, to whose name Prometheus' library puts an ending, or a section of the proof on
+/// FreeBSD.
 fn is_composed(facts: &Facts, name: &str) -> bool {
     name.strip_suffix("_total")
         .is_some_and(|name| facts.words.contains(name))
@@ -221,7 +223,8 @@ fn type_names(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The keys of a JSON text: those of our files that their readers take, and others that some source has.
+/// The keys of a JSON text: those of our files that their readers take, and others that some source
+/// has.
 fn check_keys(text: &str, line: usize, facts: &Facts, find: &mut impl FnMut(usize, &str, &str)) {
     let text = text.replace(": …", ": null");
     let candidates = [

@@ -1,7 +1,8 @@
-//! Messages that a page quotes, in blocks of the kind `message`, and sentences that a guide quotes elsewhere: each is
-//! one that the product can print.
+//! Messages that a page quotes, in blocks of the kind `message`, and sentences that a guide quotes
+//! elsewhere: each is one that the product can print.
 //!
-//! `…` in a message stands for anything, as `{}` does in the sources, and so does a word in capitals.
+//! `…` in a message stands for anything, as `{}` does in the sources, and so does a word in
+//! capitals.
 
 use super::documents::{Document, Kind};
 use super::facts::Facts;
@@ -46,8 +47,8 @@ fn is_sentence(text: &str) -> bool {
         && text.split_whitespace().filter(is_plain).count() >= 4
 }
 
-/// The parts of a quoted message that one string of the sources has each: it is composed at colons and semicolons, and
-/// of what stands between the marks of left out text.
+/// The parts of a quoted message that one string of the sources has each: it is composed at colons
+/// and semicolons, and of what stands between the marks of left out text.
 fn parts(line: &str) -> Vec<String> {
     let mut parts: Vec<String> = line.split(['…', ';']).map(str::to_owned).collect();
     parts = parts
@@ -62,7 +63,8 @@ fn parts(line: &str) -> Vec<String> {
     parts
 }
 
-/// True if a string of the sources, with anything in the place of its placeholders, has these words.
+/// True if a string of the sources, with anything in the place of its placeholders, has these
+/// words.
 fn is_said(part: &str, fixed: &[String], facts: &Facts) -> bool {
     if fixed.iter().any(|text| contains_words(text, part)) {
         return true;
@@ -77,7 +79,8 @@ fn is_said(part: &str, fixed: &[String], facts: &Facts) -> bool {
     if fixed.iter().any(is_filled) {
         return true;
     }
-    // The part goes over placeholders: its beginning is the end of one fixed text, its end the beginning of another.
+    // The part goes over placeholders: its beginning is the end of one fixed text, its end the
+    // beginning of another.
     (0..fixed.len()).any(|first| {
         let text = fixed[first].as_str();
         let overlap = longest_overlap(text, part);
@@ -87,8 +90,9 @@ fn is_said(part: &str, fixed: &[String], facts: &Facts) -> bool {
     })
 }
 
-/// True if `rest` is a value, then the fixed texts in their order, the last of them perhaps not whole, with a value
-/// between each two. A value is one word, and most of the part must be of fixed texts.
+/// True if `rest` is a value, then the fixed texts in their order, the last of them perhaps not
+/// whole, with a value between each two. A value is one word, and most of the part must be of fixed
+/// texts.
 fn follows(rest: &str, fixed: &[String], matched: usize, whole: usize) -> bool {
     let is_value = |text: &str| text.split_whitespace().count() <= 1;
     if is_value(rest) && matched * 2 > whole {

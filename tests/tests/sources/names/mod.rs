@@ -1,8 +1,10 @@
-//! Everything that pages, manuals, scripts and our own messages name exists: commands and flags, services, environment
-//! and rc variables, installed paths, files and links, keys, types, tests, and messages that a page quotes.
+//! Everything that pages, manuals, scripts and our own messages name exists: commands and flags,
+//! services, environment and rc variables, installed paths, files and links, keys, types, tests,
+//! and messages that a page quotes.
 //!
-//! Each kind is checked against what there is: the programs' own help, the sources, the package lists. What a name does
-//! is shown elsewhere. `COLIBRI_TEST_SOURCES` names another checkout to look at.
+//! Each kind is checked against what there is: the programs' own help, the sources, the package
+//! lists. What a name does is shown elsewhere. `COLIBRI_TEST_SOURCES` names another checkout to
+//! look at.
 
 mod commands;
 mod documents;

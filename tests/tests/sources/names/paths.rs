@@ -1,4 +1,5 @@
-//! Paths: of files that packages install, of files that programs make, of files of this repository, and links.
+//! Paths: of files that packages install, of files that programs make, of files of this repository,
+//! and links.
 
 use super::commands::is_placeholder;
 use super::documents::{Document, Form, Kind};

@@ -7,8 +7,8 @@ pub(super) struct Word {
     pub(super) text: String,
 }
 
-/// The commands of a text, in which the first line has the number `first`. What follows `#` at the beginning of a word
-/// is a comment.
+/// The commands of a text, in which the first line has the number `first`. What follows `#` at the
+/// beginning of a word is a comment.
 pub(super) fn commands(text: &str, first: usize) -> Vec<Vec<Word>> {
     let mut lexer = Lexer {
         letters: text.chars().collect(),

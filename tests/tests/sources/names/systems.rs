@@ -1,5 +1,5 @@
-//! Two systems have packages, and people have daemons of their own: a page that says where something is, or how it is
-//! installed, says so for each.
+//! Two systems have packages, and people have daemons of their own: a page that says where
+//! something is, or how it is installed, says so for each.
 
 use colibri_paths::{FREEBSD, LINUX};
 
@@ -47,7 +47,8 @@ fn check_directories(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// Finds pages about logs that leave one out: of FreeBSD's service, of Debian's, of a private daemon.
+/// Finds pages about logs that leave one out: of FreeBSD's service, of Debian's, of a private
+/// daemon.
 fn check_logs(facts: &Facts, findings: &mut Findings) {
     let syslog = facts.text("etc/syslog.conf");
     let daemons = syslog
@@ -85,7 +86,8 @@ fn check_logs(facts: &Facts, findings: &mut Findings) {
     }
 }
 
-/// Finds pages that have somebody install the daemon from its sources without the programs that it starts.
+/// Finds pages that have somebody install the daemon from its sources without the programs that it
+/// starts.
 fn check_installations(facts: &Facts, findings: &mut Findings) {
     let installs = |package: &str| format!("cargo install --path {package}");
     for (file, text) in facts.texts.iter().filter(|(file, _)| file.ends_with(".md")) {

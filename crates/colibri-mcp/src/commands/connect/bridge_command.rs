@@ -22,7 +22,8 @@ impl BridgeCommand {
         })
     }
 
-    /// The bridge that reaches the same daemon with the same gates, from this machine or through ssh from another.
+    /// The bridge that reaches the same daemon with the same gates, from this machine or through
+    /// ssh from another.
     pub(super) fn of(
         context: &CommandContext,
         ssh: Option<&str>,
@@ -61,7 +62,8 @@ impl BridgeCommand {
     }
 }
 
-/// The variables that say where the user's own daemon is. Agents keep from what they start what they do not know.
+/// The variables that say where the user's own daemon is. Agents keep from what they start what
+/// they do not know.
 pub(super) fn own_directories(variable: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
     ["XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"]
         .into_iter()

@@ -1,7 +1,7 @@
 //! The editors and agents: where each keeps its MCP servers, and in which shape.
 //!
-//! The facts are those of each program's own documentation; those of Claude Code, Codex, Gemini CLI and OpenCode were
-//! seen in the files that the programs write themselves.
+//! The facts are those of each program's own documentation; those of Claude Code, Codex, Gemini CLI
+//! and OpenCode were seen in the files that the programs write themselves.
 
 use std::path::{Path, PathBuf};
 

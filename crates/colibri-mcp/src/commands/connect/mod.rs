@@ -1,4 +1,5 @@
-//! `colibri-mcp connect EDITOR`: the entry in an editor's own settings that makes it start the bridge.
+//! `colibri-mcp connect EDITOR`: the entry in an editor's own settings that makes it start the
+//! bridge.
 
 mod bridge_command;
 mod editor;
@@ -34,7 +35,8 @@ pub(crate) struct ConnectArguments {
     /// Writes without asking
     #[arg(long)]
     yes: bool,
-    /// For an editor on another machine, which reaches this one as HOST through ssh(1): shows the entry for it
+    /// For an editor on another machine, which reaches this one as HOST through ssh(1): shows the
+    /// entry for it
     #[arg(long, value_name = "HOST", conflicts_with_all = ["remove", "project", "yes"])]
     ssh: Option<String>,
 }

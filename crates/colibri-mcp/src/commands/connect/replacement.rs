@@ -96,8 +96,8 @@ impl Replacement {
         Ok(found)
     }
 
-    /// The part of the question that is about the file: the entries that go, those that stay, each with the reason, and
-    /// the lines that hold one of these secrets nevertheless.
+    /// The part of the question that is about the file: the entries that go, those that stay, each
+    /// with the reason, and the lines that hold one of these secrets nevertheless.
     ///
     /// # Errors
     /// The file could not be written so.
@@ -150,7 +150,8 @@ impl Replacement {
         )
     }
 
-    /// Takes these entries out and puts the bridge in. The registry and all it names must have been written.
+    /// Takes these entries out and puts the bridge in. The registry and all it names must have been
+    /// written.
     ///
     /// # Errors
     /// The file cannot be written, or another program changed it meanwhile. Then it is as it was.
@@ -215,8 +216,9 @@ impl Replacement {
     }
 }
 
-/// The text that takes back a replacement: the original, byte for byte where nothing else changed since; else the file as
-/// it is, without the bridge and with the entries that are missing in it. `None`: no original is stored.
+/// The text that takes back a replacement: the original, byte for byte where nothing else changed
+/// since; else the file as it is, without the bridge and with the entries that are missing in it.
+/// `None`: no original is stored.
 ///
 /// # Errors
 /// One of the texts cannot be read as the editor's.

@@ -1,4 +1,5 @@
-//! The settings files of editors as they are: those that start the bridge, and what was kept of them.
+//! The settings files of editors as they are: those that start the bridge, and what was kept of
+//! them.
 
 use std::path::PathBuf;
 

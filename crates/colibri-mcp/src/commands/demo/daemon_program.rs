@@ -12,8 +12,9 @@ pub(super) const NAME: &str = "colibri-mcpd";
 
 /// Returns the path of the daemon's program: beside this one, or in the package's place.
 ///
-/// `cargo run` builds this program alone. If the daemon is missing then, the whole workspace is built, with the features
-/// of the `cargo run`: nothing is compiled twice, and nothing is left for the next build of the workspace.
+/// `cargo run` builds this program alone. If the daemon is missing then, the whole workspace is
+/// built, with the features of the `cargo run`: nothing is compiled twice, and nothing is left for
+/// the next build of the workspace.
 ///
 /// # Errors
 /// The program is neither there nor built.
@@ -66,8 +67,9 @@ pub(crate) fn daemon_program() -> Result<PathBuf, CommandError> {
 
 /// Removes from the environment of `command` the variables that cargo set for this program.
 ///
-/// Build scripts depend on some of them: that of ring on `CARGO_MANIFEST_DIR`. With their values of this program, cargo
-/// would build ring again, and all that uses it, each time that a shell's cargo and this one take turns.
+/// Build scripts depend on some of them: that of ring on `CARGO_MANIFEST_DIR`. With their values of
+/// this program, cargo would build ring again, and all that uses it, each time that a shell's cargo
+/// and this one take turns.
 fn remove_cargo_variables(command: &mut Command, names: impl Iterator<Item = impl AsRef<OsStr>>) {
     for name in names {
         if is_set_by_cargo(name.as_ref()) {
@@ -77,8 +79,8 @@ fn remove_cargo_variables(command: &mut Command, names: impl Iterator<Item = imp
 }
 
 /// True if cargo sets this variable for a program that it builds or runs
-/// (<https://doc.rust-lang.org/cargo/reference/environment-variables.html>). Cargo's own settings, as
-/// `CARGO_TARGET_DIR`, are not among them.
+/// (<https://doc.rust-lang.org/cargo/reference/environment-variables.html>). Cargo's own settings,
+/// as `CARGO_TARGET_DIR`, are not among them.
 fn is_set_by_cargo(name: &OsStr) -> bool {
     const NAMES: [&str; 5] = [
         "CARGO",
@@ -101,7 +103,8 @@ mod tests {
 
     use super::*;
 
-    /// A nested cargo gets the environment of a shell: its settings, and none of what cargo set for this program.
+    /// A nested cargo gets the environment of a shell: its settings, and none of what cargo set for
+    /// this program.
     #[test]
     fn cargo_variables_are_removed() {
         let set_by_cargo = [

@@ -63,8 +63,8 @@ fn tools() -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server takes longer to start
-/// than a list waits for it. After `MAX_START` those that are listed without.
+/// The tools that are listed, as soon as some have this prefix: on a slow machine a jailed server
+/// takes longer to start than a list waits for it. After `MAX_START` those that are listed without.
 fn listed_with(
     connection: &mut DaemonConnection,
     prefix: &str,

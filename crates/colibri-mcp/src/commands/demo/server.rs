@@ -1,7 +1,8 @@
 //! The MCP server that ships with the project: it echoes, counts with progress, and keeps notes.
 //!
-//! Small enough to read as an example, and complete: both eras of the protocol, progress, cancellation, batches where
-//! the version has them. One thread reads, one works; what arrives during a count waits, but for cancellations.
+//! Small enough to read as an example, and complete: both eras of the protocol, progress,
+//! cancellation, batches where the version has them. One thread reads, one works; what arrives
+//! during a count waits, but for cancellations.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, Write};
@@ -265,7 +266,8 @@ impl<W: Write> DemoServer<W> {
         )))
     }
 
-    /// The file of a note. The name is checked to be one: nothing but the notes directory can be reached.
+    /// The file of a note. The name is checked to be one: nothing but the notes directory can be
+    /// reached.
     fn note(&self, arguments: &Value) -> anyhow::Result<PathBuf> {
         let name = arguments["name"].as_str().unwrap_or_default();
         let good = (1..=64).contains(&name.len())

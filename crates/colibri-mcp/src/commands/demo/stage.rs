@@ -57,7 +57,8 @@ pub(super) fn indented(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Shows a demo on a stage of its own, with a daemon of this program, and takes everything away again.
+/// Shows a demo on a stage of its own, with a daemon of this program, and takes everything away
+/// again.
 pub(super) fn play(
     daemon: PathBuf,
     ids: &[&str],
@@ -122,8 +123,8 @@ pub(super) enum DemoPlace {
 }
 
 impl DemoPlace {
-    /// In a jail wherever root has prepared one: the helper does only what registry and policy at their fixed paths
-    /// both say, for the service's user and for root.
+    /// In a jail wherever root has prepared one: the helper does only what registry and policy at
+    /// their fixed paths both say, for the service's user and for root.
     fn find(ids: &[&str]) -> DemoPlace {
         match confined(ids) {
             Ok(()) => DemoPlace::Jail,
@@ -201,8 +202,8 @@ impl Stage {
         }
     }
 
-    /// Makes a private directory and starts the daemon in it. With agents its write gate is open: who has one run
-    /// changes something.
+    /// Makes a private directory and starts the daemon in it. With agents its write gate is open:
+    /// who has one run changes something.
     pub(super) fn start(&mut self, agents: &Value) -> Result<CommandContext, CommandError> {
         let machine = |what: &str| {
             let what = what.to_owned();
@@ -239,7 +240,8 @@ impl Stage {
             }
         };
         let with_agents = agents.as_object().is_some_and(|agents| !agents.is_empty());
-        // An agent's jail is shown its agent socket from where the service has it, and if it is the service's user's.
+        // An agent's jail is shown its agent socket from where the service has it, and if it is the
+        // service's user's.
         let service = match self.place {
             DemoPlace::Jail if with_agents => Some(service_user()?),
             _ => None,
@@ -434,7 +436,8 @@ pub(super) fn wait_for_daemon(
     })
 }
 
-/// A new directory that only this user can enter. The name cannot be taken over: creating what exists fails.
+/// A new directory that only this user can enter. The name cannot be taken over: creating what
+/// exists fails.
 fn private_directory() -> io::Result<PathBuf> {
     // The socket's path must fit into sun_path, 104 bytes on FreeBSD, so a long TMPDIR is not used.
     let parent = Some(std::env::temp_dir())

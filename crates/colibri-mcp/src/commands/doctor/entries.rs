@@ -77,7 +77,8 @@ fn read_policy(path: &Path) -> anyhow::Result<Policy> {
     Policy::parse(&bytes, &shown).map_err(anyhow::Error::from)
 }
 
-/// The mounts whose risk the policy takes by name; the helper refuses all others that are no file systems of their own.
+/// The mounts whose risk the policy takes by name; the helper refuses all others that are no file
+/// systems of their own.
 pub(super) fn unbounded_mounts(host: &ExaminedHost) -> CheckOutcome {
     if !host.policy.exists() {
         return Ok("no policy".to_owned());
@@ -146,8 +147,8 @@ fn jails(registry: &Registry) -> impl Iterator<Item = (&String, &StdioCommand, &
         .filter_map(|(id, command)| Some((id, command, command.jail.as_ref()?)))
 }
 
-/// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where it is not about
-/// that kind of jail, which is called so.
+/// Applies a check to every entry in a jail, which says what is good or wrong with it; `None` where
+/// it is not about that kind of jail, which is called so.
 pub(super) fn each_jail(
     host: &ExaminedHost,
     kind: &str,
@@ -576,7 +577,8 @@ mod tests {
                 listed.bounded && policy.users[id].uids == Uids::Shared(listed.owner),
                 "{id}: it can write its work"
             );
-            // Its bridge is told the agent socket: what is not installed in the root would be a daemon of its own.
+            // Its bridge is told the agent socket: what is not installed in the root would be a
+            // daemon of its own.
             assert!(
                 text.contains("/var/run/colibri/colibri.sock") || id == "gemini",
                 "{id}: {text}"

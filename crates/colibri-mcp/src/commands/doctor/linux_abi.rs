@@ -1,4 +1,5 @@
-//! The checks of jails whose programs were made for Linux: the kernel's modules, and what their roots need.
+//! The checks of jails whose programs were made for Linux: the kernel's modules, and what their
+//! roots need.
 
 use std::path::Path;
 
@@ -24,7 +25,8 @@ const LOADERS: &[&str] = &[
 /// The tree of a root that Linux programs look into first.
 const TREE: &str = "/compat/linux";
 
-/// Checks that the kernel runs programs made for Linux, if an entry asks for it, and will after a boot.
+/// Checks that the kernel runs programs made for Linux, if an entry asks for it, and will after a
+/// boot.
 pub(super) fn linux_kernel(host: &ExaminedHost) -> CheckOutcome {
     let seen = each_jail(host, "a Linux", |id, _, jail| {
         (jail.abi == Abi::Linux).then(|| Ok(id.to_owned()))

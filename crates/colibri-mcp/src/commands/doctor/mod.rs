@@ -1,5 +1,5 @@
-//! `colibri-mcp doctor`: what must hold for servers to run, of the service in jails and of a user's own daemon, and
-//! what to do where it does not.
+//! `colibri-mcp doctor`: what must hold for servers to run, of the service in jails and of a user's
+//! own daemon, and what to do where it does not.
 
 mod accounts;
 mod entries;

@@ -51,8 +51,9 @@ pub(super) fn is_as(path: &Path, wanted: &RequiredOwnership) -> anyhow::Result<S
     }
 }
 
-/// Checks that nobody but root could have put something else at this path: no symbolic link on the way, everything
-/// root's and writable by root alone. The rule of the helper, which refuses what this refuses.
+/// Checks that nobody but root could have put something else at this path: no symbolic link on the
+/// way, everything root's and writable by root alone. The rule of the helper, which refuses what
+/// this refuses.
 pub(super) fn is_roots_alone(path: &Path) -> anyhow::Result<()> {
     let mut ancestors: Vec<_> = path.ancestors().collect();
     ancestors.reverse();

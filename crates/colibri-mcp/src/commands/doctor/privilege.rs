@@ -68,8 +68,8 @@ pub(super) fn contract(host: &ExaminedHost) -> anyhow::Result<String> {
     }
 }
 
-/// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper reaches root it says
-/// something about the policy at worst; where it does not, it says that.
+/// A real attempt, as the daemon's user, with the one request that does nothing. Where the helper
+/// reaches root it says something about the policy at worst; where it does not, it says that.
 pub(super) fn reaches_root(host: &ExaminedHost) -> CheckOutcome {
     let helper = host.helper.to_string_lossy();
     let before: &[&str] = match host.priv_mode {
@@ -81,8 +81,9 @@ pub(super) fn reaches_root(host: &ExaminedHost) -> CheckOutcome {
     let words = [&["as", DAEMON, "--"], before, &[&*helper, "check"]].concat();
     let command = format!("colibri-mcpd {}", words.join(" "));
     match run(DAEMON_PROGRAM, &words) {
-        // Root was reached, and found something wrong in the files (78), which is another fact; or told the daemon's
-        // user that the report is root's alone (77). A helper that is not root ends with 71, mdo(1) and sudo(8) with 1.
+        // Root was reached, and found something wrong in the files (78), which is another fact; or
+        // told the daemon's user that the report is root's alone (77). A helper that is not root
+        // ends with 71, mdo(1) and sudo(8) with 1.
         Ok(ran) if matches!(ran.status, Some(0 | 77 | 78)) => Ok(command),
         Ok(ran) => Err(Amiss::Bad(format!(
             "{command} ended with {}: {}",
@@ -137,8 +138,8 @@ fn wanted_rule(uid: u32, gid: u32, major: u32) -> String {
     }
 }
 
-/// The mac_do(4) rule that lets `uid` become root with `mdo -i`: rules are separated by `;` and their halves by `>` from
-/// 15 on, by `,` and `:` before.
+/// The mac_do(4) rule that lets `uid` become root with `mdo -i`: rules are separated by `;` and
+/// their halves by `>` from 15 on, by `,` and `:` before.
 fn find_rule(rules: &str, uid: u32, major: u32) -> Option<&str> {
     let (between, within) = if major >= 15 { (';', '>') } else { (',', ':') };
     rules.split(between).map(str::trim).find(|rule| {

@@ -2,7 +2,8 @@
 
 use super::fact::{Amiss, CheckOutcome};
 
-/// A security advisory that bears on jails as the helper makes or enters them, or on the ways to root and to agents.
+/// A security advisory that bears on jails as the helper makes or enters them, or on the ways to
+/// root and to agents.
 struct Advisory {
     /// Its number, and in words what it is about.
     name: &'static str,
@@ -17,8 +18,9 @@ const fn advisory(name: &'static str, corrected: &'static [(Release, u32)]) -> A
     Advisory { name, corrected }
 }
 
-/// Affected releases are those of the CVE records. Where there was none to be had (39, 53, 62), they are those that have a
-/// patch level of the same day, which is the one that such a release needs in any case.
+/// Affected releases are those of the CVE records. Where there was none to be had (39, 53, 62),
+/// they are those that have a patch level of the same day, which is the one that such a release
+/// needs in any case.
 const ADVISORIES: &[Advisory] = &[
     // Directories passed between jails that share a writable mount. FreeBSD 15 was never affected.
     advisory("CVE-2025-15576 (FreeBSD-SA-26:04.jail)", &[((14, 3), 9)]),
@@ -66,7 +68,8 @@ const MAX_LIST_AGE: u64 = 45;
 /// The oldest release that the binaries run on.
 const OLDEST: (u32, u32) = (14, 0);
 
-/// Compares the release of the running kernel with the advisories on a day, which is given in days since 1970.
+/// Compares the release of the running kernel with the advisories on a day, which is given in days
+/// since 1970.
 pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
     let Some((major, minor, patch)) = parse_release(release) else {
         return Err(Amiss::Note(format!(
@@ -108,8 +111,8 @@ pub(super) fn advisories(release: &str, today: u64) -> CheckOutcome {
     }
 }
 
-/// The patch level that closes an advisory for a release that is open to it. A release that is not named, and is older than
-/// one of its branch that is, got no correction at all.
+/// The patch level that closes an advisory for a release that is open to it. A release that is not
+/// named, and is older than one of its branch that is, got no correction at all.
 fn needed(advisory: &Advisory, release: Release, patch: Option<u32>) -> Option<(Release, u32)> {
     let of_branch = advisory
         .corrected
@@ -132,7 +135,8 @@ pub(super) fn today() -> u64 {
     since.map_or(0, |since| since.as_secs() / 86_400)
 }
 
-/// `15.1-RELEASE-p3` as (15, 1, Some(3)). A branch that is no release (`-STABLE`, `-CURRENT`) has no patch level.
+/// `15.1-RELEASE-p3` as (15, 1, Some(3)). A branch that is no release (`-STABLE`, `-CURRENT`) has
+/// no patch level.
 pub(super) fn parse_release(release: &str) -> Option<(u32, u32, Option<u32>)> {
     let mut parts = release.split('-');
     let (major, minor) = parts.next()?.split_once('.')?;

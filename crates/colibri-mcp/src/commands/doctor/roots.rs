@@ -9,15 +9,17 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
 
-/// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one command.
+/// The most symbolic links that are followed for one path (as MAXSYMLINKS), and scripts for one
+/// command.
 const MAX_LINKS: usize = 32;
 const MAX_SCRIPTS: usize = 4;
 
 /// The most bytes of a program that are read: the first line of a script.
 const MAX_BYTES: u64 = 4096;
 
-/// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and executable, and so is the
-/// interpreter of a script. Which libraries a binary lacks its dynamic linker says when it is started.
+/// Checks that `program`, a path as the jail sees it, can start in `root`: it is there and
+/// executable, and so is the interpreter of a script. Which libraries a binary lacks its dynamic
+/// linker says when it is started.
 pub(super) fn can_start(root: &Path, program: &Path) -> anyhow::Result<()> {
     let mut program = program.to_owned();
     for _ in 0..MAX_SCRIPTS {
@@ -44,9 +46,9 @@ pub(super) fn can_start(root: &Path, program: &Path) -> anyhow::Result<()> {
     ))
 }
 
-/// Checks that nobody but `owner`, who is root, can make or rename a directory in `root`. The jail's root is a view
-/// of it (nullfs), so whoever moves a directory out of it lets out a process that has it open. What is in `/dev` and
-/// `/tmp` is covered.
+/// Checks that nobody but `owner`, who is root, can make or rename a directory in `root`. The
+/// jail's root is a view of it (nullfs), so whoever moves a directory out of it lets out a process
+/// that has it open. What is in `/dev` and `/tmp` is covered.
 pub(super) fn is_owners_alone(root: &Path, owner: u32) -> anyhow::Result<()> {
     let covered = [root.join("dev"), root.join("tmp")];
     let mut left = vec![root.to_owned()];
@@ -69,7 +71,8 @@ pub(super) fn is_owners_alone(root: &Path, owner: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program that runs a script: after `#!`, or, behind env(1), the word that it looks up, where that is a path.
+/// The program that runs a script: after `#!`, or, behind env(1), the word that it looks up, where
+/// that is a path.
 fn interpreter(content: &[u8]) -> Option<PathBuf> {
     let line = content
         .strip_prefix(b"#!")?
@@ -83,8 +86,8 @@ fn interpreter(content: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(OsStr::from_bytes(first)))
 }
 
-/// The path on the host of the jail's `path`: symbolic links are followed as the jail would follow them, absolute ones
-/// from its root, and none leads out of it.
+/// The path on the host of the jail's `path`: symbolic links are followed as the jail would follow
+/// them, absolute ones from its root, and none leads out of it.
 pub(super) fn inside(root: &Path, path: &Path) -> anyhow::Result<PathBuf> {
     let mut links = 0;
     let mut at = PathBuf::new();

@@ -29,7 +29,8 @@ pub(super) struct Ran {
     pub err: String,
 }
 
-/// Runs a program by its absolute path, without input and with an environment of nothing but `PATH`.
+/// Runs a program by its absolute path, without input and with an environment of nothing but
+/// `PATH`.
 pub(super) fn run(program: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
     let output = Command::new(program)
         .args(arguments)

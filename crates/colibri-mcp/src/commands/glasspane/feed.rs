@@ -16,7 +16,8 @@ use super::model::{FeedEvent, GlasspaneState};
 use crate::connection::{DaemonAddress, DaemonConnection, RequestError, read};
 use crate::failure::CommandError;
 
-/// Records of the trail that are asked for, as many as there are to be had: those of agents are few among them.
+/// Records of the trail that are asked for, as many as there are to be had: those of agents are few
+/// among them.
 const TAIL: u64 = 200;
 /// Events of an instance that are asked for: more than a screen has lines.
 const EVENTS: u64 = 100;

@@ -1,4 +1,5 @@
-//! `colibri-mcp glasspane`: agents, the calls they make, the servers and jails behind them; and all servers.
+//! `colibri-mcp glasspane`: agents, the calls they make, the servers and jails behind them; and all
+//! servers.
 
 mod feed;
 mod html;
@@ -38,7 +39,8 @@ const TAIL_ONCE: u64 = 10;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(crate) struct GlasspaneArguments {
-    /// Begins with the servers: calls, latencies, errors, approvals, the trail (operators); the key t does so, too
+    /// Begins with the servers: calls, latencies, errors, approvals, the trail (operators); the key
+    /// t does so, too
     #[arg(long, conflicts_with = "html")]
     servers: bool,
     #[command(flatten)]

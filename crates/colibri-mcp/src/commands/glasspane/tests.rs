@@ -26,7 +26,8 @@ fn instance(number: usize) -> Value {
         "cwd": format!("/work/{EVIL}") })
 }
 
-/// So many instances, with a call of the first one and a call that is no agent's; `operator` sees those.
+/// So many instances, with a call of the first one and a call that is no agent's; `operator` sees
+/// those.
 fn seen(count: usize, operator: bool) -> GlasspaneState {
     let agents = json!({ "agents": [
         { "agent": "coder", "capabilities": ["rust", EVIL], "max": 2, "running": 1, "jailed": true, "model": true,

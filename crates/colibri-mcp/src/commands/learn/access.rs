@@ -6,7 +6,8 @@ use std::path::PathBuf;
 /// One access, or another fact that a tracer reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ObservedAccess {
-    /// A file or directory was opened to be read. Its path is the kernel's, behind all links, where the tracer has it.
+    /// A file or directory was opened to be read. Its path is the kernel's, behind all links, where
+    /// the tracer has it.
     Read { path: PathBuf, is_directory: bool },
     /// A file was opened to be written, or a name was made, changed or removed.
     Write { path: PathBuf },
@@ -34,7 +35,8 @@ pub(super) enum ObservedAccess {
     Unseen { why: String },
 }
 
-/// Joins a path to the directory that it is relative to, and takes out `.` and `..`. Links are not looked at.
+/// Joins a path to the directory that it is relative to, and takes out `.` and `..`. Links are not
+/// looked at.
 pub(super) fn absolute(directory: &std::path::Path, path: &std::path::Path) -> PathBuf {
     let mut joined = PathBuf::from("/");
     for part in directory.join(path).components() {

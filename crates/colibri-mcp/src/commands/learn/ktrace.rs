@@ -1,5 +1,6 @@
-//! The trace file of ktrace(1), as the kernel writes it (sys/ktrace.h), on 64-bit machines. It is read itself, and not as
-//! kdump(1) prints it: that prints names as they are, with newlines that could pass for records.
+//! The trace file of ktrace(1), as the kernel writes it (sys/ktrace.h), on 64-bit machines. It is
+//! read itself, and not as kdump(1) prints it: that prints names as they are, with newlines that
+//! could pass for records.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,12 +20,14 @@ const DROP: u16 = 0x8000;
 const VERSIONED: u16 = 0x4000;
 /// The bytes of `struct ktr_header`, version 1.
 const HEADER: usize = 64;
-/// Outcomes of calls that are no numbers of errors (sys/errno.h): a program that is executed, and a call that begins anew.
+/// Outcomes of calls that are no numbers of errors (sys/errno.h): a program that is executed, and a
+/// call that begins anew.
 const JUST_RETURNS: i32 = -2;
 const RESTARTS: i32 = -1;
 /// The longest record: a path and a name are far below.
 const MAX_RECORD: usize = 1024 * 1024;
-/// The most processes, threads and descriptors that are remembered: more than any honest server has.
+/// The most processes, threads and descriptors that are remembered: more than any honest server
+/// has.
 const MAX_REMEMBERED: usize = 65_536;
 
 /// `sv_flags` of a native program of 64 bits: `SV_ABI_FREEBSD`, `SV_LP64` (sys/sysent.h).
@@ -324,8 +327,8 @@ impl KtraceReader {
             }
         }
         let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
-        // The name at `name`, relative to the directory of the descriptor at `directory`. Links are followed as they are
-        // when the trace is read.
+        // The name at `name`, relative to the directory of the descriptor at `directory`. Links are
+        // followed as they are when the trace is read.
         let path = |name: usize, directory: Option<usize>| {
             let name = call.names.get(name)?;
             let base = match directory.map(|at| argument(at) as i32) {

@@ -165,7 +165,8 @@ fn program_path(name: &str) -> Result<String, CommandError> {
     path.ok_or_else(|| CommandError::Data(format!("{}: there is no such program", visible(name))))
 }
 
-/// The variables that a server gets, as the daemon would give them: those of its entry or of `--env`, and no others.
+/// The variables that a server gets, as the daemon would give them: those of its entry or of
+/// `--env`, and no others.
 fn variables(own: BTreeMap<String, String>, home: &Path) -> Vec<(String, String)> {
     let mut all = BTreeMap::from([
         ("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned()),

@@ -56,7 +56,8 @@ pub(crate) struct LearnArguments {
     /// Takes a path, a name or an address that nobody named as needed
     #[arg(long, value_name = "THING", conflicts_with = "command")]
     accept: Vec<String>,
-    /// Repeats recorded calls with the locked server: those that only read, and others after a question each
+    /// Repeats recorded calls with the locked server: those that only read, and others after a
+    /// question each
     #[arg(long = "try", conflicts_with = "command")]
     try_out: bool,
     /// Repeats the others without a question

@@ -1,4 +1,5 @@
-//! An observation: the accesses of one server in all sessions that were observed, without contents and values.
+//! An observation: the accesses of one server in all sessions that were observed, without contents
+//! and values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
@@ -118,7 +119,8 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// The places and hosts that a person named, in a session. They are not stored as such: arguments of tools are values.
+/// The places and hosts that a person named, in a session. They are not stored as such: arguments
+/// of tools are values.
 #[derive(Debug, Default)]
 pub(super) struct NamedThings {
     home: PathBuf,

@@ -1,4 +1,5 @@
-//! The check of observed accesses against a proposal: each that the jail of the proposal would refuse.
+//! The check of observed accesses against a proposal: each that the jail of the proposal would
+//! refuse.
 
 use std::path::Path;
 

@@ -6,7 +6,8 @@ use colibri_api::paths::{self, SERVICE};
 use colibri_jail_helper::POLICY as HELPER_POLICY;
 use colibri_text::Pattern;
 
-/// Names of files and directories that hold secrets, wherever they stand, in lower case. A `*` stands for any characters.
+/// Names of files and directories that hold secrets, wherever they stand, in lower case. A `*`
+/// stands for any characters.
 const SECRET_NAMES: &[(&str, &str)] = &[
     (".ssh", "keys of SSH"),
     ("id_rsa*", "a key of SSH"),
@@ -121,7 +122,8 @@ const DEVICES: &[&str] = &[
     "null", "zero", "full", "random", "urandom", "stdin", "stdout", "stderr", "fd",
 ];
 
-/// Pseudo-files that the run time of a program reads: facts of the machine, and of the process itself.
+/// Pseudo-files that the run time of a program reads: facts of the machine, and of the process
+/// itself.
 const KERNEL: &[&str] = &[
     "/proc/self",
     "/proc/thread-self",
@@ -197,8 +199,8 @@ pub(super) fn system(path: &Path) -> Option<PathBuf> {
     is_known.then(|| Path::new("/etc").join(name))
 }
 
-/// True if a jail has this without anything said in its entry: a device, or a fact of the kernel; or if FreeBSD's loader of
-/// programs does without it.
+/// True if a jail has this without anything said in its entry: a device, or a fact of the kernel;
+/// or if FreeBSD's loader of programs does without it.
 pub(super) fn is_everywhere(path: &Path) -> bool {
     path == Path::new("/")
         || path == Path::new("/var/run/ld-elf.so.hints")
@@ -209,7 +211,8 @@ pub(super) fn is_everywhere(path: &Path) -> bool {
         || KERNEL.iter().any(|name| path.starts_with(name))
 }
 
-/// True if a place may be shown to a jail because a person named it: their work, and no more than that.
+/// True if a place may be shown to a jail because a person named it: their work, and no more than
+/// that.
 pub(super) fn is_work(path: &Path, home: &Path) -> bool {
     let depth = path.components().count();
     depth >= 3

@@ -42,7 +42,8 @@ fn program_directory(path: &Path, what: &str, found: &mut BTreeMap<PathBuf, Stri
     {
         program_directory(&interpreter, "its interpreter", found);
     }
-    // A virtual environment of Python stands where its link does, and names the Python that it is of.
+    // A virtual environment of Python stands where its link does, and names the Python that it is
+    // of.
     for path in [path, &real] {
         let above = path
             .parent()
@@ -64,8 +65,8 @@ fn program_directory(path: &Path, what: &str, found: &mut BTreeMap<PathBuf, Stri
     take(&package_directory(&real), what, found);
 }
 
-/// The directory that an installed file belongs to: above the outermost `node_modules` or `lib/python*`, above `bin`, else
-/// its own.
+/// The directory that an installed file belongs to: above the outermost `node_modules` or
+/// `lib/python*`, above `bin`, else its own.
 fn package_directory(file: &Path) -> PathBuf {
     let own = file.parent().unwrap_or(Path::new("/"));
     let modules = file

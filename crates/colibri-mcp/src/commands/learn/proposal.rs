@@ -1,4 +1,5 @@
-//! The proposal for a server: the least that its observed sessions need, each part with what was seen for it.
+//! The proposal for a server: the least that its observed sessions need, each part with what was
+//! seen for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -11,7 +12,8 @@ use super::observation::{FileNote, Observation};
 use super::places;
 use colibri_text::counted;
 
-/// The depth down to which a directory to be mounted is searched for secrets, and the most names that are looked at.
+/// The depth down to which a directory to be mounted is searched for secrets, and the most names
+/// that are looked at.
 const SEARCH_DEPTH: usize = 4;
 const SEARCH_NAMES: usize = 20_000;
 /// The most lines of what was left out, of each reason.
@@ -73,8 +75,8 @@ pub(super) struct JailProposal {
     pub warnings: Vec<String>,
 }
 
-/// Makes the proposal of an observation. `accepted` are paths and addresses that a person takes as needed although
-/// nobody named them.
+/// Makes the proposal of an observation. `accepted` are paths and addresses that a person takes as
+/// needed although nobody named them.
 pub(super) fn propose(seen: &Observation, accepted: &[String]) -> JailProposal {
     let mut proposal = JailProposal::default();
     let mut roots: BTreeMap<PathBuf, FileNote> = BTreeMap::new();
@@ -169,8 +171,8 @@ fn outermost<'p>(directories: impl Iterator<Item = &'p PathBuf>) -> Vec<PathBuf>
     found
 }
 
-/// True if a path is in a directory of each jail's own and in no place that a person named, and the server made it, or what
-/// it is in.
+/// True if a path is in a directory of each jail's own and in no place that a person named, and the
+/// server made it, or what it is in.
 pub(super) fn is_own(seen: &Observation, path: &Path) -> bool {
     // The home of a jail is /tmp.
     let is_there = places::is_temporary(path) || path.starts_with(&seen.home) && path != seen.home;
@@ -299,7 +301,8 @@ impl JailProposal {
         }
     }
 
-    /// Adds the directories of the host that are to be shown: no wider than what was accessed below a named place.
+    /// Adds the directories of the host that are to be shown: no wider than what was accessed below
+    /// a named place.
     fn mounts(&mut self, shown: AccessesByPlace<'_>, home: &Path) {
         let mut mounts: BTreeMap<PathBuf, (bool, String)> = BTreeMap::new();
         for (place, (by, accesses)) in shown {
@@ -382,7 +385,8 @@ impl JailProposal {
                     continue;
                 }
             };
-            // An address is a named host's only if the host has it: the server says nothing that is believed.
+            // An address is a named host's only if the host has it: the server says nothing that is
+            // believed.
             for address in (name.as_str(), 0).to_socket_addrs().into_iter().flatten() {
                 let of_it = seen
                     .addresses

@@ -1,4 +1,5 @@
-//! An observed session: this program between a client, on standard input and output, and the server below its tracer.
+//! An observed session: this program between a client, on standard input and output, and the server
+//! below its tracer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -1,5 +1,6 @@
-//! The output of strace(1), as `strace -f -y -xx` writes it. Every byte that the observed server chooses stands there as
-//! `\xNN`, in quotes or angle brackets, so that no name can look like another part of a line.
+//! The output of strace(1), as `strace -f -y -xx` writes it. Every byte that the observed server
+//! chooses stands there as `\xNN`, in quotes or angle brackets, so that no name can look like
+//! another part of a line.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,8 @@ pub(super) const CALLS: &str = "trace=?open,openat,?openat2,?creat,execve,execve
     chdir,fchdir,clone,?clone3,?fork,?vfork,ptrace,process_vm_writev,?pidfd_getfd,?io_uring_setup,chroot,pivot_root,\
     mount,unshare,setns,open_by_handle_at";
 
-/// The most calls that are begun and not ended, threads and sockets that are remembered: more than any honest server has.
+/// The most calls that are begun and not ended, threads and sockets that are remembered: more than
+/// any honest server has.
 const MAX_REMEMBERED: usize = 65_536;
 /// The longest name of a host.
 const MAX_NAME: usize = 253;
@@ -101,7 +103,8 @@ impl StraceReader {
         }
     }
 
-    /// Takes a thread that was not seen before for one that a call of another, not ended yet, makes.
+    /// Takes a thread that was not seen before for one that a call of another, not ended yet,
+    /// makes.
     fn meet(&mut self, thread: i32, note: &mut dyn FnMut(ObservedAccess)) {
         if self.threads.contains_key(&thread) {
             return;
@@ -159,7 +162,8 @@ impl StraceReader {
         let directory = self.directories.get(&process).cloned().unwrap_or_default();
         let has_failed = !call.result.starts_with(|c: char| c.is_ascii_digit());
         let argument = |at: usize| call.arguments.get(at).copied().unwrap_or_default();
-        // The path at `at`, relative to the directory that stands before it, or to the working directory.
+        // The path at `at`, relative to the directory that stands before it, or to the working
+        // directory.
         let at_directory = |at: usize| {
             let base = descriptor(argument(at)).map_or_else(|| directory.clone(), path_of);
             Some(absolute(&base, &path_of(quoted(argument(at + 1))?)))
@@ -185,7 +189,8 @@ impl StraceReader {
                     at_directory(0)
                 };
                 self.executions += 1;
-                // The first is the shell that closes the tracer's descriptor before the server is there.
+                // The first is the shell that closes the tracer's descriptor before the server is
+                // there.
                 if let Some(path) = path.filter(|_| self.executions > 1) {
                     note(ObservedAccess::Execute { path });
                 }
@@ -307,7 +312,8 @@ impl StraceReader {
         }
     }
 
-    /// Notes the addresses that messages are sent to, and the names that they ask a name server for.
+    /// Notes the addresses that messages are sent to, and the names that they ask a name server
+    /// for.
     fn send(&self, call: &CallRecord<'_>, note: &mut dyn FnMut(ObservedAccess)) {
         let socket = call.arguments.first().and_then(|socket| descriptor(socket));
         let mut is_to_resolver = socket.is_some_and(|socket| self.resolvers.contains(&socket));
@@ -375,7 +381,8 @@ fn write(path: Option<PathBuf>, has_failed: bool, note: &mut dyn FnMut(ObservedA
     }
 }
 
-/// Splits `NAME(ARGUMENTS) = RESULT`. What a server chooses is in hex, and so are brackets and commas of its.
+/// Splits `NAME(ARGUMENTS) = RESULT`. What a server chooses is in hex, and so are brackets and
+/// commas of its.
 fn split(text: &str) -> Option<CallRecord<'_>> {
     let (name, rest) = text.split_once('(')?;
     if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {

@@ -135,7 +135,8 @@ impl ArgumentShape {
 }
 
 impl ToolNote {
-    /// Adds what was seen in another session; what the server says of the tool is what it said last.
+    /// Adds what was seen in another session; what the server says of the tool is what it said
+    /// last.
     pub(super) fn add(&mut self, later: ToolNote) {
         self.calls += later.calls;
         self.failures += later.failures;

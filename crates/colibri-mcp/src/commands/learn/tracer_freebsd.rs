@@ -1,5 +1,5 @@
-//! The tracer below which a server is observed on FreeBSD: ktrace(1), as the user. It reports no contents, and so no names
-//! that are looked up.
+//! The tracer below which a server is observed on FreeBSD: ktrace(1), as the user. It reports no
+//! contents, and so no names that are looked up.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -101,8 +101,8 @@ impl KtraceProcess {
     }
 }
 
-/// Reads a trace to its end, and notes what it reports. Sets `ends` when the server's first process has ended, or when
-/// nothing more is believed.
+/// Reads a trace to its end, and notes what it reports. Sets `ends` when the server's first process
+/// has ended, or when nothing more is believed.
 pub(super) fn read_trace(
     source: KtraceOutput,
     start: PathBuf,
@@ -154,8 +154,8 @@ pub(super) fn read_trace(
     }
 }
 
-/// Kills all that the tracer has reported, whatever detached itself as well. A process that cannot be killed any more has
-/// ended. True if there was something.
+/// Kills all that the tracer has reported, whatever detached itself as well. A process that cannot
+/// be killed any more has ended. True if there was something.
 pub(super) fn kill_traced(server: &KtraceProcess) -> bool {
     let mut living = server.living.lock();
     living.retain(|process| kill(Pid::from_raw(*process), Signal::SIGKILL).is_ok());

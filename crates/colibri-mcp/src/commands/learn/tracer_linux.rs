@@ -126,8 +126,8 @@ pub(super) struct StraceOutput {
     pipe: String,
 }
 
-/// Reads a trace to its end, and notes what it reports. Sets `ends` when the server's first process has ended, or when
-/// nothing more is believed.
+/// Reads a trace to its end, and notes what it reports. Sets `ends` when the server's first process
+/// has ended, or when nothing more is believed.
 pub(super) fn read_trace(
     source: StraceOutput,
     start: PathBuf,
@@ -163,8 +163,9 @@ pub(super) fn read_trace(
     }
 }
 
-/// Kills all that the tracer has, whatever detached itself as well: it follows each process that is made. If it has ended,
-/// all that it left, which comes to this process ([`StraceProcess::start`]). True if there was something.
+/// Kills all that the tracer has, whatever detached itself as well: it follows each process that is
+/// made. If it has ended, all that it left, which comes to this process ([`StraceProcess::start`]).
+/// True if there was something.
 pub(super) fn kill_traced(server: &StraceProcess) -> bool {
     let (tracer, own) = (server.child.id(), std::process::id());
     let mut found = false;

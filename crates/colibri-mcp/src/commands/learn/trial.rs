@@ -73,7 +73,8 @@ pub(super) fn run(
     let (reading, others): (Vec<_>, Vec<_>) = calls.into_iter().partition(is_reading);
     if cfg!(target_os = "freebsd") {
         let mut connection = context.connect()?;
-        // A service's registry is root's to read; the daemon says to everybody which servers have a jail.
+        // A service's registry is root's to read; the daemon says to everybody which servers have a
+        // jail.
         let (answer, _) =
             connection.own_tool::<Servers>("colibri_external_mcp_servers", &json!({}))?;
         let is_jailed = |server: &ServerFacts| server.id == seen.server && server.jail.is_some();

@@ -1,5 +1,5 @@
-//! A full screen that is drawn again and again from what a thread hears of the daemon, and its pieces: `top` and
-//! `glasspane` are such screens.
+//! A full screen that is drawn again and again from what a thread hears of the daemon, and its
+//! pieces: `top` and `glasspane` are such screens.
 
 mod record;
 mod rows;
@@ -102,8 +102,9 @@ pub(crate) fn width() -> u16 {
     columns().unwrap_or(WIDTH).clamp(40, 500)
 }
 
-/// Shows it until a person, a signal or the daemon's refusal ends it. `listen` hears the daemon: until the connection
-/// ends, which is a failure and tried again, or until nobody wants news any more.
+/// Shows it until a person, a signal or the daemon's refusal ends it. `listen` hears the daemon:
+/// until the connection ends, which is a failure and tried again, or until nobody wants news any
+/// more.
 pub(crate) fn show<S: Screen>(
     mut screen: S,
     mut listen: impl FnMut(&Sender<News<S::Event>>) -> Result<(), CommandError> + Send + 'static,
@@ -162,7 +163,8 @@ fn restore() {
     let _ = execute!(io::stdout(), Show);
 }
 
-/// Restores the terminal when it is dropped; a panic, which drops nothing where it aborts, does so before it speaks.
+/// Restores the terminal when it is dropped; a panic, which drops nothing where it aborts, does so
+/// before it speaks.
 struct TerminalGuard;
 
 impl TerminalGuard {

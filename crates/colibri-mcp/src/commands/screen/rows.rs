@@ -108,8 +108,8 @@ impl Rows {
         y + 1
     }
 
-    /// The lines shown in so much room, and the note on the others: the number of the first line, the number of all,
-    /// and the mark.
+    /// The lines shown in so much room, and the note on the others: the number of the first line,
+    /// the number of all, and the mark.
     fn part(&self, room: usize, palette: Palette) -> (usize, usize, Option<StyledLine>) {
         if self.lines.len() <= room {
             return (0, room, None);
@@ -133,7 +133,8 @@ impl Rows {
     }
 }
 
-/// Adds texts that end where their columns end; `widths` are those of the columns, the first of which begins at `at`.
+/// Adds texts that end where their columns end; `widths` are those of the columns, the first of
+/// which begins at `at`.
 pub(crate) fn to_the_right(
     mut line: StyledLine,
     mut at: usize,

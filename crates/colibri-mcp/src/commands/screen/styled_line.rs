@@ -104,8 +104,8 @@ impl StyledLine {
     }
 }
 
-/// Text of others: one line, escaped, not endless. A terminal that does not read UTF-8 could take a byte of a character
-/// for a control of its own: there everything beyond ASCII is escaped, too.
+/// Text of others: one line, escaped, not endless. A terminal that does not read UTF-8 could take a
+/// byte of a character for a control of its own: there everything beyond ASCII is escaped, too.
 pub(crate) fn text(text: &str) -> String {
     let cut: String = text.chars().take(MAX_LENGTH).collect();
     shown(&cut, mark().is_ascii())
@@ -152,7 +152,8 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
                 break;
             }
             if line.is_empty() {
-                // Longer than a line: as much of it as there is room for, and at least one character.
+                // Longer than a line: as much of it as there is room for, and at least one
+                // character.
                 let mut end = word.chars().next().map_or(0, char::len_utf8);
                 for (at, c) in word.char_indices() {
                     if Span::raw(&word[..at + c.len_utf8()]).width() > room {

@@ -19,7 +19,8 @@ pub(crate) struct ShowStatusArguments {
     /// Shows the daemon's metrics instead, as Prometheus reads them
     #[arg(long)]
     metrics: bool,
-    /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the daemon's socket]
+    /// The socket given to `colibri-mcpd --metrics-socket` [default: metrics.sock beside the
+    /// daemon's socket]
     #[arg(long, value_name = "PATH", requires = "metrics")]
     metrics_socket: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! The tools that a new task may have change something: as the command line names them, or, at a terminal, as they are
-//! proposed and then edited by the person.
+//! The tools that a new task may have change something: as the command line names them, or, at a
+//! terminal, as they are proposed and then edited by the person.
 
 use std::io::{self, IsTerminal as _, Write as _};
 

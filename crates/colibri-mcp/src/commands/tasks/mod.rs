@@ -146,8 +146,8 @@ struct CreateTaskArguments {
     /// The group to share it with: `all`, or a group of yours
     #[arg(long, value_name = "GROUP")]
     share: Option<String>,
-    /// The tools that may change something in its name: SERVER/TOOL with `*`, JSON with the values of arguments, `none`,
-    /// or `any`; without it a list is proposed at a terminal
+    /// The tools that may change something in its name: SERVER/TOOL with `*`, JSON with the values
+    /// of arguments, `none`, or `any`; without it a list is proposed at a terminal
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     may: Vec<String>,
     #[command(flatten)]
@@ -192,7 +192,8 @@ pub(crate) fn run(
     let one = |tool, given: &Value| context.show::<OneTask>(tool, given, show_one);
     match order {
         TaskOrder::List(which) => list(which, context),
-        // Not by the tool, which models call: what a person shares here is shared without asking anybody.
+        // Not by the tool, which models call: what a person shares here is shared without asking
+        // anybody.
         TaskOrder::Create(create) => {
             let (created, raw) =
                 context.ask::<CreatedTask>("colibri/create-task", &create.arguments(context)?)?;

@@ -27,7 +27,8 @@ pub(super) fn text_of(given: &str) -> Result<String, CommandError> {
     Ok(text)
 }
 
-/// The note on a task beside its status: its holder, the reason for which it waits, the reason of its end.
+/// The note on a task beside its status: its holder, the reason for which it waits, the reason of
+/// its end.
 pub(crate) fn note(task: &Task) -> String {
     let mut notes = Vec::new();
     match (&task.claimed_session, task.claimed_by, &task.for_session) {

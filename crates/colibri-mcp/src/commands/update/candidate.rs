@@ -76,8 +76,8 @@ impl UpdateCandidate {
     }
 }
 
-/// The newest version of a server's package, or the one that was asked for; `None`: it is the one that there is. One that
-/// is still installed is taken as it was locked then.
+/// The newest version of a server's package, or the one that was asked for; `None`: it is the one
+/// that there is. One that is still installed is taken as it was locked then.
 ///
 /// # Errors
 /// It cannot be found out.

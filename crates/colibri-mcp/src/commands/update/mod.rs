@@ -40,7 +40,8 @@ pub(crate) struct UpdateArguments {
     /// To this version, newer or older, of one server
     #[arg(long, value_name = "VERSION", requires = "names")]
     to: Option<String>,
-    /// Installs and tries new versions, and takes those whose definitions are as approved, without asking
+    /// Installs and tries new versions, and takes those whose definitions are as approved, without
+    /// asking
     #[arg(long)]
     yes: bool,
     /// Takes new versions whose definitions are other than approved too, and approves those
@@ -249,8 +250,8 @@ struct Updater<'u> {
 }
 
 impl Updater<'_> {
-    /// Installs a new version, tries it, and puts it in place of the old one; its servers, each with the definitions that
-    /// are approved with it.
+    /// Installs a new version, tries it, and puts it in place of the old one; its servers, each
+    /// with the definitions that are approved with it.
     fn take(&self, candidate: &UpdateCandidate) -> anyhow::Result<Vec<(String, Vec<PinSeen>)>> {
         let (scope, id) = (self.scope, candidate.id.as_str());
         let was_there = install::installed(&candidate.pin, scope, id).is_some();
@@ -269,7 +270,8 @@ impl Updater<'_> {
         taken
     }
 
-    /// True if the entry has the new version although not all could be written, or that is not known.
+    /// True if the entry has the new version although not all could be written, or that is not
+    /// known.
     fn has_entry_of(&self, candidate: &UpdateCandidate) -> bool {
         install::registered(self.scope).map_or(true, |registry| {
             let entry = registry.read.of_entry(&candidate.id).next();
@@ -277,7 +279,8 @@ impl Updater<'_> {
         })
     }
 
-    /// Starts a new version as each of the entry's servers, and has the person agree to what it defines.
+    /// Starts a new version as each of the entry's servers, and has the person agree to what it
+    /// defines.
     fn try_out(&self, candidate: &UpdateCandidate) -> anyhow::Result<Vec<(String, Vec<PinSeen>)>> {
         let registry = install::registered(self.scope)?.read;
         if install::digests(&registry, &candidate.id) != candidate.entry {
@@ -358,8 +361,8 @@ impl Updater<'_> {
     }
 }
 
-/// Approves definitions at the daemon that serves them now: it has them once it has started the server. Those that it
-/// never had it has approved at first sight.
+/// Approves definitions at the daemon that serves them now: it has them once it has started the
+/// server. Those that it never had it has approved at first sight.
 fn approve(id: &str, approved: &[PinSeen], context: &CommandContext) -> Result<(), CommandError> {
     let mut connection = context.connect()?;
     started(&mut connection, id, Instant::now() + INTRODUCTION)?;

@@ -1,5 +1,5 @@
-//! The trial of a new version: a daemon of its own starts the server with an empty home and without its secrets, and
-//! compares its definitions with those that were approved.
+//! The trial of a new version: a daemon of its own starts the server with an empty home and without
+//! its secrets, and compares its definitions with those that were approved.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -139,7 +139,8 @@ fn compare(
     Ok(TrialOutcome { tools, diffs, gone })
 }
 
-/// Lays out what the daemon of the trial reads; the number of definitions that were approved of the server.
+/// Lays out what the daemon of the trial reads; the number of definitions that were approved of the
+/// server.
 fn prepare(
     place: &TempDir,
     trial: &ServerTrial<'_>,
@@ -226,7 +227,8 @@ fn give(path: &Path, user: &User) -> anyhow::Result<()> {
 /// The daemon of a trial. It ends with this, also if this process is killed.
 struct TrialDaemon {
     child: Child,
-    /// Its log, in a file without a name: it runs as somebody else than this, who could put another there.
+    /// Its log, in a file without a name: it runs as somebody else than this, who could put another
+    /// there.
     log: File,
 }
 

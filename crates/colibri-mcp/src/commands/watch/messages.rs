@@ -1,4 +1,5 @@
-//! `colibri-mcp watch messages SERVER`: what the daemon and a server say to each other, as it passes.
+//! `colibri-mcp watch messages SERVER`: what the daemon and a server say to each other, as it
+//! passes.
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -18,7 +19,8 @@ use crate::failure::CommandError;
 use crate::terminal;
 use colibri_text::{counted, visible};
 
-/// The longest time for the last lines once the watch is to end; standard output may be a pipe that nobody reads.
+/// The longest time for the last lines once the watch is to end; standard output may be a pipe that
+/// nobody reads.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 /// The server, and how much of its messages is shown.
@@ -80,8 +82,8 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Shows what the daemon tells. What is said of the watch itself goes to stderr, so that stdout has frames alone; with
-/// `json`, everything goes to stdout.
+/// Shows what the daemon tells. What is said of the watch itself goes to stderr, so that stdout has
+/// frames alone; with `json`, everything goes to stdout.
 fn tell(
     name: &str,
     params: &RawValue,

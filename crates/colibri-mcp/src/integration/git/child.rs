@@ -14,7 +14,8 @@ use nix::unistd::Pid;
 
 /// The part of stderr that is kept, in bytes.
 pub(super) const MAX_ERR: usize = 512;
-/// The time in which a child must end by itself once it is to: git(1) takes its locks away meanwhile.
+/// The time in which a child must end by itself once it is to: git(1) takes its locks away
+/// meanwhile.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 /// Between two looks whether a child that says nothing more has ended.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -60,7 +61,8 @@ pub(super) enum StopReason {
     System(#[from] io::Error),
 }
 
-/// Runs a command in a process group of its own, of which nothing is left afterwards; `most` bytes of what it says count.
+/// Runs a command in a process group of its own, of which nothing is left afterwards; `most` bytes
+/// of what it says count.
 ///
 /// # Errors
 /// It cannot be run, or was ended.

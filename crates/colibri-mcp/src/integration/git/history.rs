@@ -98,7 +98,8 @@ pub(super) fn log(
     Ok(json!({ "branch": branch, "sha": sha, "commits": commits.collect::<Vec<_>>() }))
 }
 
-/// A commit, and what it changed at paths; without paths, all of that. A merge is compared with its first parent.
+/// A commit, and what it changed at paths; without paths, all of that. A merge is compared with its
+/// first parent.
 ///
 /// # Errors
 /// There is no such commit, or more than one.

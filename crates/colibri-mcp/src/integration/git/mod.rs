@@ -1,5 +1,5 @@
-//! A git repository: an agent's worktrees in it, what they have that is not committed, commits on their branches, and
-//! what origin has and how it is taken in.
+//! A git repository: an agent's worktrees in it, what they have that is not committed, commits on
+//! their branches, and what origin has and how it is taken in.
 
 mod child;
 mod definitions;
@@ -47,7 +47,8 @@ pub(crate) struct GitArguments {
     /// The repository, an absolute path
     #[arg(long, value_name = "DIRECTORY")]
     repository: Option<PathBuf>,
-    /// The URL to fetch from, whatever the repository's configuration says: https://…, http://… or file:///…
+    /// The URL to fetch from, whatever the repository's configuration says: https://…, http://… or
+    /// file:///…
     #[arg(long, value_name = "URL", requires = "repository")]
     origin: Option<String>,
     /// The user name for origin beside the secret, if it needs one

@@ -1,4 +1,5 @@
-//! Names that callers may give: a worktree, files in it, a message; and the address that is fetched from.
+//! Names that callers may give: a worktree, files in it, a message; and the address that is fetched
+//! from.
 
 use std::path::Path;
 
@@ -19,8 +20,8 @@ pub(super) const SLUG_PATTERN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$";
 /// The pattern of a commit's name.
 pub(super) const COMMIT_PATTERN: &str = "^[0-9a-f]{7,40}$";
 
-/// The name of a worktree, and of its branch behind `feature/`. It is one component of a path and of a reference's name,
-/// as git-check-ref-format(1) has it, and no option.
+/// The name of a worktree, and of its branch behind `feature/`. It is one component of a path and
+/// of a reference's name, as git-check-ref-format(1) has it, and no option.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct Slug(String);

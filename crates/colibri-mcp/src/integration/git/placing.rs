@@ -1,5 +1,5 @@
-//! Files put into a worktree and taken out of it, though others write there at the same time: no link is followed, and
-//! nothing outside of it is touched.
+//! Files put into a worktree and taken out of it, though others write there at the same time: no
+//! link is followed, and nothing outside of it is touched.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -34,7 +34,8 @@ pub(super) fn descend(
     }
 }
 
-/// The components of a path in a tree, the last one apart. `None` for one that would lead elsewhere.
+/// The components of a path in a tree, the last one apart. `None` for one that would lead
+/// elsewhere.
 fn components(path: &[u8]) -> Option<(Vec<&OsStr>, &OsStr)> {
     let is_odd = |part: &&[u8]| {
         part.is_empty() || matches!(*part, b"." | b"..") || part.eq_ignore_ascii_case(b".git")
@@ -64,8 +65,8 @@ pub(super) fn put(root: &OwnedFd, from: &Path, path: &[u8]) -> Result<(), Errno>
     )
 }
 
-/// Takes a file away, and the directories that are empty then. What is not there, or is no file, is left, and so is what
-/// would stand elsewhere.
+/// Takes a file away, and the directories that are empty then. What is not there, or is no file, is
+/// left, and so is what would stand elsewhere.
 ///
 /// # Errors
 /// It cannot be taken away.

@@ -1,8 +1,9 @@
 //! git(1) over a repository that others write to, without anything of theirs that says what is run.
 //!
-//! Whoever can write to a worktree may have written to the repository's configuration and hooks too. So git never sees
-//! them: for each call it gets a directory of our own for the repository's (gitrepository-layout(5)), with our
-//! configuration, in which objects and references alone are links to the repository's.
+//! Whoever can write to a worktree may have written to the repository's configuration and hooks
+//! too. So git never sees them: for each call it gets a directory of our own for the repository's
+//! (gitrepository-layout(5)), with our configuration, in which objects and references alone are
+//! links to the repository's.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -30,9 +31,9 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The most bytes of what a command says that is read whole.
 pub(super) const MAX_OUT: usize = 1 << 20;
 
-/// Our configuration, instead of the repository's, the user's and the system's. What these could run or change is said
-/// here too where it has a default that does so. Locks and modes of files in the repository are as ever; what is
-/// checked out may be written by the group, for agents.
+/// Our configuration, instead of the repository's, the user's and the system's. What these could
+/// run or change is said here too where it has a default that does so. Locks and modes of files in
+/// the repository are as ever; what is checked out may be written by the group, for agents.
 const CONFIG: &str = "[core]
 \trepositoryFormatVersion = 0
 \tbare = false
@@ -93,7 +94,8 @@ pub(super) struct GitSession<'a> {
 }
 
 impl<'a> GitSession<'a> {
-    /// Looks whether the repository is one, and makes the directory that stands for it, whose HEAD is `reference`.
+    /// Looks whether the repository is one, and makes the directory that stands for it, whose HEAD
+    /// is `reference`.
     ///
     /// # Errors
     /// There is none, or none that git can be let near.
@@ -280,8 +282,8 @@ impl<'a> GitSession<'a> {
         }
     }
 
-    /// True if our configuration may stand for the repository's. Theirs is read as a file of words, without what it
-    /// includes.
+    /// True if our configuration may stand for the repository's. Theirs is read as a file of words,
+    /// without what it includes.
     fn look_at_format(&self, config: &Path) -> Result<(), ToolCallError> {
         let mut command = self.git(["config", "--no-includes", "--null", "--file"]);
         command.arg(config).args(["--get-regexp", "^extensions\\."]);
@@ -320,8 +322,8 @@ pub(super) fn unconnected(why: &str) -> ToolCallError {
     )
 }
 
-/// A refusal of the system. What it has too few of now it may have in a while, and a program that is being replaced is
-/// there soon.
+/// A refusal of the system. What it has too few of now it may have in a while, and a program that
+/// is being replaced is there soon.
 pub(super) fn machine(what: &str, error: &io::Error) -> ToolCallError {
     const PASSING: [Errno; 7] = [
         Errno::EAGAIN,
@@ -397,8 +399,8 @@ enum Reason {
     Other,
 }
 
-/// The meaning of git(1)'s text, in the words of its source and of curl's. What the other side says stands on lines of
-/// its own, which begin with `remote:`.
+/// The meaning of git(1)'s text, in the words of its source and of curl's. What the other side says
+/// stands on lines of its own, which begin with `remote:`.
 fn reason(said: &str) -> Reason {
     const BUSY: [&str; 4] = [
         ".lock': File exists",

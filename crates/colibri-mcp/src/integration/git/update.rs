@@ -1,8 +1,9 @@
 //! A newer origin taken into a branch, by a merge or a rebase.
 //!
-//! Trees are merged among objects alone (`git merge-tree`), where neither hooks nor drivers of a repository are known. The
-//! branch moves once, at the end. Until then a file in git's own directory of the worktree says what is going on, so that
-//! it can go on after conflicts, and be given up even if it was cut short.
+//! Trees are merged among objects alone (`git merge-tree`), where neither hooks nor drivers of a
+//! repository are known. The branch moves once, at the end. Until then a file in git's own
+//! directory of the worktree says what is going on, so that it can go on after conflicts, and be
+//! given up even if it was cut short.
 
 use std::fs;
 
@@ -42,7 +43,8 @@ struct MergedTree {
 /// Makes a step of an update.
 ///
 /// # Errors
-/// There is none to go on with, or one already; something is not committed, or has markers still; git fails.
+/// There is none to go on with, or one already; something is not committed, or has markers still;
+/// git fails.
 pub(super) fn update(
     session: &GitSession<'_>,
     slug: &Slug,
@@ -358,7 +360,8 @@ impl PendingUpdate {
     fn rebase(&mut self, session: &GitSession<'_>) -> Result<Option<MergedTree>, ToolCallError> {
         while let Some(first) = self.commits.first() {
             let commit = RebasedCommit::read(session, first)?;
-            // Commits of nobody's that have left each other where this one's parent is: git knows no such option before 2.40.
+            // Commits of nobody's that have left each other where this one's parent is: git knows
+            // no such option before 2.40.
             let base = snapshot(session, &commit.parent, None)?;
             let ours = snapshot(session, &self.tip, Some(&base))?;
             let theirs = snapshot(session, first, Some(&base))?;
@@ -412,7 +415,8 @@ impl MergedTree {
         }
     }
 
-    /// Reads the output of `git merge-tree -z`. What is not for callers to resolve gives no conflicts.
+    /// Reads the output of `git merge-tree -z`. What is not for callers to resolve gives no
+    /// conflicts.
     fn read(out: &[u8]) -> Option<MergedTree> {
         let mut parts = out.split(|byte| *byte == 0);
         let tree = String::from_utf8(parts.next()?.to_vec()).ok()?;

@@ -54,8 +54,9 @@ pub(super) fn worktree_add(session: &GitSession<'_>, slug: &Slug) -> Result<Valu
     Ok(json!({ "slug": slug.as_str(), "branch": slug.branch(), "sha": sha, "worktree": place }))
 }
 
-/// Commits what the worktree has at these paths, and nothing else, on its branch. No command that looks at HEAD or has
-/// hooks is used: the tree is made in an index of our own, and the branch is moved only from where it was found.
+/// Commits what the worktree has at these paths, and nothing else, on its branch. No command that
+/// looks at HEAD or has hooks is used: the tree is made in an index of our own, and the branch is
+/// moved only from where it was found.
 pub(super) fn commit(
     session: &GitSession<'_>,
     slug: &Slug,
@@ -122,7 +123,8 @@ pub(super) fn commit(
     )
 }
 
-/// The tree of a commit or tree with what a worktree has at these paths now, as far as `git ls-files` lists it.
+/// The tree of a commit or tree with what a worktree has at these paths now, as far as `git
+/// ls-files` lists it.
 ///
 /// # Errors
 /// Something there cannot be read, or is a repository of its own.

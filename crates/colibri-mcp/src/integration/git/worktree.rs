@@ -118,7 +118,8 @@ impl Worktree {
     }
 }
 
-/// The lock of a worktree's index, as git itself takes it; nobody else's git changes the index meanwhile.
+/// The lock of a worktree's index, as git itself takes it; nobody else's git changes the index
+/// meanwhile.
 pub(super) struct IndexLock {
     index: PathBuf,
     file: File,
@@ -263,8 +264,9 @@ pub(super) fn tip_of(session: &GitSession<'_>, slug: &Slug) -> Result<String, To
     })
 }
 
-/// Makes a worktree on a new branch at origin/main, as `git worktree add` would, without ever writing where an agent can:
-/// files are checked out inside `.git`, and the whole is moved to its place at the end. Returns the commit.
+/// Makes a worktree on a new branch at origin/main, as `git worktree add` would, without ever
+/// writing where an agent can: files are checked out inside `.git`, and the whole is moved to its
+/// place at the end. Returns the commit.
 ///
 /// # Errors
 /// There is such a branch, or something at the place, or a link on the way to it.
@@ -332,8 +334,9 @@ pub(super) fn add(session: &GitSession<'_>, slug: &Slug) -> Result<String, ToolC
     }
 }
 
-/// Removes a worktree and its branch, after which the slug is free. Commits that origin does not have, and files that are
-/// not committed, are lost from sight only if they are to be discarded; such commits stay below `refs/removed`.
+/// Removes a worktree and its branch, after which the slug is free. Commits that origin does not
+/// have, and files that are not committed, are lost from sight only if they are to be discarded;
+/// such commits stay below `refs/removed`.
 ///
 /// # Errors
 /// There is none, something of it would be lost, or it is not what [`find`] takes for one.
@@ -522,7 +525,8 @@ fn note(path: &Path, text: &str) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Copies an index with its time, by which git knows what may have changed since within the same second.
+/// Copies an index with its time, by which git knows what may have changed since within the same
+/// second.
 fn copy(mut from: File, to: &mut File) -> io::Result<()> {
     io::copy(&mut from, to)?;
     to.set_modified(from.metadata()?.modified()?)

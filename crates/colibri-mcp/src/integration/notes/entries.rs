@@ -17,15 +17,16 @@ pub(super) const MARK: &CStr = c".colibri-mirror";
 /// A file that is being written. What a run that was killed leaves is removed by the next.
 pub(super) const UNFINISHED: &CStr = c".colibri-mirror-new";
 
-/// The rest of a name for file systems that do not distinguish names by case, by form (NFKC), by invisible characters,
-/// or by dots and blanks at the end.
+/// The rest of a name for file systems that do not distinguish names by case, by form (NFKC), by
+/// invisible characters, or by dots and blanks at the end.
 fn bare(name: &CStr) -> String {
     let folded = fold(&name.to_string_lossy());
     let shown: String = folded.chars().filter(|c| !is_hidden(*c)).collect();
     shown.trim_end_matches(['.', ' ']).to_owned()
 }
 
-/// True if a name is neither read nor written. One that the vault's file system could take for such a name is one.
+/// True if a name is neither read nor written. One that the vault's file system could take for such
+/// a name is one.
 pub(super) fn is_out_of_bounds(name: &CStr) -> bool {
     let bare = bare(name);
     OUT_OF_BOUNDS.contains(&bare.as_str()) || bare.as_bytes() == MARK.to_bytes()
@@ -36,7 +37,8 @@ pub(super) fn is_unfinished(name: &CStr) -> bool {
     bare(name).as_bytes() == UNFINISHED.to_bytes()
 }
 
-/// Somebody else was quicker, or put something else there: what a system says of a name that is not what it was.
+/// Somebody else was quicker, or put something else there: what a system says of a name that is not
+/// what it was.
 pub(super) const SWAPPED: [Errno; 4] = [Errno::ENOENT, Errno::ENOTDIR, Errno::ELOOP, Errno::EMLINK];
 
 /// The entries of a directory.

@@ -1,4 +1,5 @@
-//! The two directories: that they are what the entry means, and that one run has the mirror for itself.
+//! The two directories: that they are what the entry means, and that one run has the mirror for
+//! itself.
 
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
@@ -37,7 +38,8 @@ impl Places {
     /// Opens them, and keeps other runs out.
     ///
     /// # Errors
-    /// One is not there, or lies in the other; the mirror's directory is not marked as one, or another run has it.
+    /// One is not there, or lies in the other; the mirror's directory is not marked as one, or
+    /// another run has it.
     pub(super) fn open(&self, dry_run: bool) -> Result<MirrorDirectories, MirrorError> {
         let repository = walk(&self.repository)?;
         let docs = open_directory(&repository, SOURCE)
@@ -101,8 +103,8 @@ fn lies_in(directory: &OwnedFd, other: &OwnedFd) -> Result<bool, MirrorError> {
     }
 }
 
-/// Takes the lock on the mark, which an empty directory gets. A directory with other files and no mark is somebody's
-/// own: a mistake in the entry must not empty it.
+/// Takes the lock on the mark, which an empty directory gets. A directory with other files and no
+/// mark is somebody's own: a mistake in the entry must not empty it.
 fn lock(mirror: &OwnedFd, dry_run: bool) -> Result<Option<Flock<OwnedFd>>, MirrorError> {
     let failed = |errno| MirrorError::system("cannot mark", MIRROR, errno);
     let mut mark = open_file(mirror, MARK);

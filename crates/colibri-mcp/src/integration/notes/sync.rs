@@ -1,7 +1,7 @@
 //! Making the mirror's directory what the tree says.
 //!
-//! Nothing is waited for to be on the disk: what a power failure takes or damages, the next run finds, since it compares
-//! contents.
+//! Nothing is waited for to be on the disk: what a power failure takes or damages, the next run
+//! finds, since it compares contents.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
@@ -100,8 +100,8 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Makes a directory of the mirror what the tree says. What is in the way goes first: it may be the same name to the
-    /// mirror's file system. `None`: it is not there, in a dry run.
+    /// Makes a directory of the mirror what the tree says. What is in the way goes first: it may be
+    /// the same name to the mirror's file system. `None`: it is not there, in a dry run.
     pub(super) fn directory(
         &mut self,
         tree: &Tree,
@@ -152,7 +152,8 @@ impl<'a> Sync<'a> {
         Ok(found.into_iter().collect())
     }
 
-    /// Removes what stands where something else is to be, and, by the strategy, what is in `docs/` no more.
+    /// Removes what stands where something else is to be, and, by the strategy, what is in `docs/`
+    /// no more.
     fn clear(
         &mut self,
         tree: &Tree,
@@ -186,8 +187,8 @@ impl<'a> Sync<'a> {
         Ok(())
     }
 
-    /// Removes an entry with all that is below it, but for what is out of bounds, another mirror, what is mounted there, and
-    /// what those are in. Whether it is gone.
+    /// Removes an entry with all that is below it, but for what is out of bounds, another mirror,
+    /// what is mounted there, and what those are in. Whether it is gone.
     fn remove(
         &mut self,
         mirror: BorrowedFd<'_>,
@@ -272,7 +273,8 @@ impl<'a> Sync<'a> {
             }
             let made = open_directory(mirror, name).map_err(failed("cannot open"))?;
             if !self.is_dry {
-                // Each time: the original may have been closed meanwhile, or a run killed before it was opened to readers.
+                // Each time: the original may have been closed meanwhile, or a run killed before it
+                // was opened to readers.
                 open_to_readers(&made, &source).map_err(failed("cannot open to readers"))?;
             }
             opened = Some(made);
@@ -376,7 +378,8 @@ impl<'a> Sync<'a> {
         }
     }
 
-    /// Writes a file beside its place and renames it. Whether it is there: not if it changed meanwhile, or cannot be.
+    /// Writes a file beside its place and renames it. Whether it is there: not if it changed
+    /// meanwhile, or cannot be.
     fn write(
         &mut self,
         source: &File,
@@ -426,7 +429,8 @@ impl<'a> Sync<'a> {
         let mut at = 0;
         while at <= size(before) {
             let count = read_at(source, &mut self.ours, at).map_err(|error| unread(&error))?;
-            // No byte more than was looked at: a file may have no more than the system allows (SIGXFSZ).
+            // No byte more than was looked at: a file may have no more than the system allows
+            // (SIGXFSZ).
             if at + count as u64 > size(before) {
                 return Ok(false);
             }
@@ -535,8 +539,8 @@ mod tests {
         assert_eq!(sync.removed, 0);
     }
 
-    /// Copies a file that `change` changes after it was looked at: whether it was the same all the time, and the bytes
-    /// that were written.
+    /// Copies a file that `change` changes after it was looked at: whether it was the same all the
+    /// time, and the bytes that were written.
     fn copy(path: &Path, change: impl Fn(&File)) -> (bool, u64) {
         fs::write(path, "as it was").unwrap();
         let source = OpenOptions::new()

@@ -26,7 +26,8 @@ pub(crate) struct NotesArguments {
     /// The repository, whose docs/ is mirrored: an absolute path without symbolic links
     #[arg(long, value_name = "DIRECTORY", requires = "mirror")]
     repository: Option<PathBuf>,
-    /// The directory that becomes the mirror: empty, or one already; an absolute path without symbolic links
+    /// The directory that becomes the mirror: empty, or one already; an absolute path without
+    /// symbolic links
     #[arg(long, value_name = "DIRECTORY", requires = "repository")]
     mirror: Option<PathBuf>,
 }

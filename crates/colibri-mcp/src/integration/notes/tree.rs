@@ -66,7 +66,8 @@ pub(super) struct OmittedEntries {
 pub(super) struct Tree {
     pub(super) directories: BTreeMap<CString, Tree>,
     pub(super) files: BTreeSet<CString>,
-    /// The entries that are not copied and whose earlier copy stays: too large, too deep or not readable now.
+    /// The entries that are not copied and whose earlier copy stays: too large, too deep or not
+    /// readable now.
     pub(super) kept: BTreeSet<CString>,
 }
 
@@ -109,7 +110,8 @@ impl<'a> TreeReader<'a> {
         Ok(entries)
     }
 
-    /// The mirrored part of these entries. `None`: they are a mirror's, which is not mirrored again.
+    /// The mirrored part of these entries. `None`: they are a mirror's, which is not mirrored
+    /// again.
     fn tree(
         &mut self,
         at: &OwnedFd,

@@ -1,4 +1,5 @@
-//! Takes of each resource that FreeBSD counts for a user id or an instance as much as the kernel gives, and keeps it.
+//! Takes of each resource that FreeBSD counts for a user id or an instance as much as the kernel
+//! gives, and keeps it.
 
 use std::ffi::c_int;
 use std::io;
@@ -8,7 +9,8 @@ fn made(fd: c_int) -> bool {
     fd >= 0
 }
 
-/// Pairs of connected Unix sockets, each written to from both ends until nothing more goes in. Returns pairs and bytes.
+/// Pairs of connected Unix sockets, each written to from both ends until nothing more goes in.
+/// Returns pairs and bytes.
 pub(crate) fn sockets(kind: c_int, piece: usize) -> (usize, usize) {
     let (mut pairs, mut bytes) = (0, 0);
     let data = vec![1u8; piece];
@@ -58,9 +60,11 @@ pub(crate) fn pipes() -> usize {
         .count()
 }
 
-/// Mutexes that processes share (pthread_mutexattr_setpshared(3)), each of which is a page of the kernel's.
+/// Mutexes that processes share (pthread_mutexattr_setpshared(3)), each of which is a page of the
+/// kernel's.
 pub(crate) fn shared_locks() -> usize {
-    // SAFETY: the attributes are initialised before they are used; the mutexes live as long as the process.
+    // SAFETY: the attributes are initialised before they are used; the mutexes live as long as the
+    // process.
     unsafe {
         let mut shared = std::mem::zeroed();
         libc::pthread_mutexattr_init(&mut shared);

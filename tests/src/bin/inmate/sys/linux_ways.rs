@@ -13,8 +13,8 @@ pub(crate) fn seize(pid: i32) -> io::Result<()> {
     done(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) })
 }
 
-/// Mounts, and names the host, from a child that asked clone(2) for namespaces of its own: linux(4) takes the flags, and
-/// makes none. Whatever of the two works, worked.
+/// Mounts, and names the host, from a child that asked clone(2) for namespaces of its own: linux(4)
+/// takes the flags, and makes none. Whatever of the two works, worked.
 pub(crate) fn clone_into_namespaces() -> io::Result<()> {
     let flags = libc::CLONE_NEWUSER
         | libc::CLONE_NEWNS
@@ -42,7 +42,8 @@ pub(crate) fn clone_into_namespaces() -> io::Result<()> {
 
 /// A copy of this program in memory, set-user-ID. Returns its path.
 pub(crate) fn set_user_id_in_memory() -> io::Result<String> {
-    // SAFETY: a C string; the descriptor is nobody else's, and stays open for the program that is started from it.
+    // SAFETY: a C string; the descriptor is nobody else's, and stays open for the program that is
+    // started from it.
     let fd = unsafe { libc::memfd_create(c"copy".as_ptr(), 0) };
     done(fd)?;
     // SAFETY: as above.
@@ -95,7 +96,8 @@ pub(crate) fn other_addresses() -> io::Result<()> {
 
 /// Writes to the page that old Linux programs call, from a child, which must not live on.
 pub(crate) fn vsyscall_page() -> io::Result<()> {
-    // SAFETY: one thread; the child writes to an address that is not this program's, and ends by that or by itself.
+    // SAFETY: one thread; the child writes to an address that is not this program's, and ends by
+    // that or by itself.
     unsafe {
         let child = libc::fork();
         done(child)?;
@@ -153,7 +155,8 @@ pub(crate) fn core_if_dumpable() -> io::Result<()> {
     core_dump()
 }
 
-/// Rings and programs in the kernel: io_uring(7), bpf(2), userfaultfd(2), perf_event_open(2). Whatever works, worked.
+/// Rings and programs in the kernel: io_uring(7), bpf(2), userfaultfd(2), perf_event_open(2).
+/// Whatever works, worked.
 pub(crate) fn kernel_rings() -> io::Result<()> {
     let room = [0u8; 256];
     // SAFETY: a zeroed buffer that is larger than what each call takes, and numbers.

@@ -141,7 +141,8 @@ mod linux {
     pub(crate) fn change_network() -> io::Result<()> {
         let netlink = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
         let mut message = Vec::new();
-        // The header: length, type, request with acknowledgement, number, sender; then ifinfomsg of interface 1.
+        // The header: length, type, request with acknowledgement, number, sender; then ifinfomsg of
+        // interface 1.
         message.extend_from_slice(&32u32.to_ne_bytes());
         message.extend_from_slice(&libc::RTM_SETLINK.to_ne_bytes());
         message.extend_from_slice(&((libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16).to_ne_bytes());
@@ -221,8 +222,8 @@ mod linux {
         }
     }
 
-    /// As root of a user namespace of its own, in which it may mount: has the root written to, or what lies below a
-    /// mount seen. Whatever of the two works, worked.
+    /// As root of a user namespace of its own, in which it may mount: has the root written to, or
+    /// what lies below a mount seen. Whatever of the two works, worked.
     pub(crate) fn root_of_own_namespace() -> io::Result<()> {
         // SAFETY: one thread; C strings, and no data.
         unsafe {
@@ -250,7 +251,8 @@ mod linux {
         }
     }
 
-    /// A key in the session's keyring that a test put there before it started the helper (keyctl(2)).
+    /// A key in the session's keyring that a test put there before it started the helper
+    /// (keyctl(2)).
     pub(crate) fn key_of_session() -> io::Result<()> {
         const SEARCH: c_int = 10;
         const SESSION: c_int = -3;

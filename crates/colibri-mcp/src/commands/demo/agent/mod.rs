@@ -1,4 +1,5 @@
-//! `colibri-mcp demo agent`: an agent in front of a scripted model, a task from its creation to its result.
+//! `colibri-mcp demo agent`: an agent in front of a scripted model, a task from its creation to its
+//! result.
 
 mod model;
 pub(crate) mod program;
@@ -162,7 +163,8 @@ fn entry(model: &DemoModel) -> Result<Value, CommandError> {
         "budget": { "session_bytes": 1_000_000, "tokens": 100_000, "events": 100, "minutes": 5 } }))
 }
 
-/// The port of the model: any, or, where root's registry has the agent, the port that the entry names.
+/// The port of the model: any, or, where root's registry has the agent, the port that the entry
+/// names.
 fn port(place: &DemoPlace) -> Result<u16, CommandError> {
     let DemoPlace::Jail = place else { return Ok(0) };
     let registry: Value = serde_json::from_slice(&std::fs::read(REGISTRY)?)

@@ -1,4 +1,5 @@
-//! The demo's model: it says what a script says, as Anthropic's interface streams it, and counts what it would charge.
+//! The demo's model: it says what a script says, as Anthropic's interface streams it, and counts
+//! what it would charge.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

@@ -1,5 +1,5 @@
-//! The demo's agent: it asks its model, calls the tools that the model asks for, and writes what happens as `claude -p
-//! --output-format stream-json` does. Small enough to read as an example.
+//! The demo's agent: it asks its model, calls the tools that the model asks for, and writes what
+//! happens as `claude -p --output-format stream-json` does. Small enough to read as an example.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

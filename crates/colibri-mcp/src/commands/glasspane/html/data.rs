@@ -1,4 +1,5 @@
-//! The content of the page, and where it is from. All text of others in it has been made visible and is bounded.
+//! The content of the page, and where it is from. All text of others in it has been made visible
+//! and is bounded.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

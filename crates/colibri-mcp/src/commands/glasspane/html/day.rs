@@ -1,5 +1,5 @@
-//! The trail's record of a period's calls, in bounded form: counted by path and piece of time and by tool, and one by
-//! one only where a call was refused, failed or waited.
+//! The trail's record of a period's calls, in bounded form: counted by path and piece of time and
+//! by tool, and one by one only where a call was refused, failed or waited.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -85,7 +85,8 @@ struct OpenQuestion {
 pub(crate) struct TrailNews {
     /// There are new records.
     pub has_records: bool,
-    /// Some of them are not of calls of Colibri's own tools, such as those with which the page asks for news.
+    /// Some of them are not of calls of Colibri's own tools, such as those with which the page asks
+    /// for news.
     pub has_others: bool,
 }
 
@@ -606,7 +607,8 @@ fn own_name(server: &str) -> &str {
     if server.is_empty() { COLIBRI } else { server }
 }
 
-/// True if a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a limit of who called.
+/// True if a call that ended so was not let pass by Colibri: by a rule, a gate, a person, or a
+/// limit of who called.
 fn is_refusal(code: &str) -> bool {
     let known = Code::ALL.iter().find(|known| known.name() == code);
     known.is_some_and(|code| matches!(code.row().number, 102..=104 | 200..210))

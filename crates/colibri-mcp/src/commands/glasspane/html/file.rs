@@ -10,8 +10,8 @@ use nix::unistd::Uid;
 use crate::failure::CommandError;
 use colibri_trail::open_regular;
 
-/// Writes the file. What is there already is replaced if it begins with `mark` and is the caller's own, or if it is a
-/// regular file and `replace` says so; what it is a link to is never touched.
+/// Writes the file. What is there already is replaced if it begins with `mark` and is the caller's
+/// own, or if it is a regular file and `replace` says so; what it is a link to is never touched.
 ///
 /// # Errors
 /// Something else is there, or the file cannot be written. Then nothing has changed.

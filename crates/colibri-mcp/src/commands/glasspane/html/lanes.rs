@@ -1,5 +1,5 @@
-//! The trail's record of agents' instances and of clients: a lane each, with its calls and model requests as spans; and
-//! the changes of tasks.
+//! The trail's record of agents' instances and of clients: a lane each, with its calls and model
+//! requests as spans; and the changes of tasks.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -16,7 +16,8 @@ use colibri_trail::TrailEvent;
 
 /// The most lanes that are remembered. Those that were quiet longest make room.
 const MAX_LANES: usize = 200;
-/// The most spans that are drawn one by one, of all lanes; older ones are counted by pieces of time.
+/// The most spans that are drawn one by one, of all lanes; older ones are counted by pieces of
+/// time.
 const MAX_SPANS: usize = 10_000;
 /// The most tasks, the newest, and changes of each.
 const MAX_TASKS: usize = 300;
@@ -128,15 +129,16 @@ pub(super) struct Lane {
     /// Its tasks, each with the time since when.
     tasks: Vec<(u64, u64)>,
     spans: Vec<DrawnSpan>,
-    /// Of what is older than the spans: the beginning of a piece of time, calls, and those that did not go well.
+    /// Of what is older than the spans: the beginning of a piece of time, calls, and those that did
+    /// not go well.
     older: Vec<[u64; 3]>,
     /// What models cost it.
     cost: Option<DrawnCost>,
     last: u64,
 }
 
-/// A span: its beginning, its milliseconds (`None`: it has not ended), its kind, its outcome, server, tool, reason, code,
-/// task and record.
+/// A span: its beginning, its milliseconds (`None`: it has not ended), its kind, its outcome,
+/// server, tool, reason, code, task and record.
 #[derive(Debug, Serialize)]
 struct DrawnSpan(
     u64,

@@ -38,8 +38,8 @@ struct LedgerRow {
     tokens: u64,
 }
 
-/// Requests the costs since the day of this time, milliseconds since the epoch, and the daemon's file of prices. `None`:
-/// the daemon tells none.
+/// Requests the costs since the day of this time, milliseconds since the epoch, and the daemon's
+/// file of prices. `None`: the daemon tells none.
 ///
 /// # Errors
 /// The connection is lost, or the answer cannot be read.

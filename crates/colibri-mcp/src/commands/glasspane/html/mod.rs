@@ -1,5 +1,5 @@
-//! `colibri-mcp glasspane --html FILE`: one page for a browser, with everything inside. It asks no network for anything,
-//! and its content security policy lets nothing run but its own script.
+//! `colibri-mcp glasspane --html FILE`: one page for a browser, with everything inside. It asks no
+//! network for anything, and its content security policy lets nothing run but its own script.
 
 mod arguments;
 mod data;

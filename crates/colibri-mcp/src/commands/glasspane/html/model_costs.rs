@@ -1,4 +1,5 @@
-//! The tokens and the money of models in a period: of all, by agent, by client, by task and by model.
+//! The tokens and the money of models in a period: of all, by agent, by client, by task and by
+//! model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use colibri_trail::RecordFields;
 
 /// The event by which the contract of a tool says that a call of it asked a model.
 const MODEL_CALL: &str = "model_call";
-/// The most agents, clients and models that are counted apart, of each; the others are counted together.
+/// The most agents, clients and models that are counted apart, of each; the others are counted
+/// together.
 const MAX_NAMES: usize = 100;
 /// The most tasks, the newest.
 const MAX_TASKS: usize = 300;
@@ -79,7 +81,8 @@ pub(super) struct DrawnCost {
     cached: u64,
     stored: u64,
     output: u64,
-    /// As people read it; a plus sign says that there are tokens without a price besides. `None`: none has one.
+    /// As people read it; a plus sign says that there are tokens without a price besides. `None`:
+    /// none has one.
     money: Option<String>,
     /// Tokens without a price.
     unpriced: u64,

@@ -15,7 +15,8 @@ use colibri_text::{brief, visible_lines};
 
 /// The most agents, servers and waiting calls that are shown, each.
 const MAX_ROWS: usize = 200;
-/// The most characters of a waiting call's arguments. A call with longer ones is not approved from the page.
+/// The most characters of a waiting call's arguments. A call with longer ones is not approved from
+/// the page.
 const MAX_ARGUMENTS: usize = 20_000;
 
 /// The present state. Text in it has been made visible and is bounded.

@@ -1,5 +1,5 @@
-//! The calls of a period as the page has them: counted by path and piece of time and by tool, and one by one where a call
-//! was refused, failed or waited.
+//! The calls of a period as the page has them: counted by path and piece of time and by tool, and
+//! one by one where a call was refused, failed or waited.
 
 use serde::Serialize;
 
@@ -26,7 +26,8 @@ pub(super) enum CallMarkReason {
 pub(super) struct ReportPeriod {
     pub since: u64,
     pub until: u64,
-    /// The beginning of the first piece of time that has calls, and the length of each, milliseconds.
+    /// The beginning of the first piece of time that has calls, and the length of each,
+    /// milliseconds.
     pub first: u64,
     pub step: u64,
     pub names: Vec<String>,
@@ -47,7 +48,8 @@ pub(super) struct ReportPeriod {
     pub marked: [u64; 3],
     /// Calls that have no end in this time.
     pub open: u64,
-    /// Calls and questions whose end, if it came, found nothing of them any more: there were too many before it.
+    /// Calls and questions whose end, if it came, found nothing of them any more: there were too
+    /// many before it.
     pub forgotten: u64,
     /// True if paths or tools were counted together.
     pub together: bool,

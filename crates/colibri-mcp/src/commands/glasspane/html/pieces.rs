@@ -1,11 +1,12 @@
-//! Numbers of calls by owner and piece of time. Pieces grow as the time does that they cover, so that an hour is seen as
-//! closely as a day, and their number is bounded.
+//! Numbers of calls by owner and piece of time. Pieces grow as the time does that they cover, so
+//! that an hour is seen as closely as a day, and their number is bounded.
 
 use std::collections::BTreeMap;
 
 /// The most pieces that the time from the first call to the last is cut into.
 const MAX_PIECES: u64 = 288;
-/// Lengths of a piece of time, in seconds. People can read each off an axis, and each but the last is a part of the next.
+/// Lengths of a piece of time, in seconds. People can read each off an axis, and each but the last
+/// is a part of the next.
 const STEPS: [u64; 12] = [
     1, 5, 15, 60, 300, 900, 3600, 10_800, 21_600, 86_400, 604_800, 31_536_000,
 ];

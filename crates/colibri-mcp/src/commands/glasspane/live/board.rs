@@ -29,7 +29,8 @@ pub(super) fn watch(context: &CommandContext, orders: &SyncSender<LiveOrder>) {
     }
 }
 
-/// Breaks where nobody listens any more; else the daemon has ended the watch, or something was left out.
+/// Breaks where nobody listens any more; else the daemon has ended the watch, or something was left
+/// out.
 fn watch_once(
     context: &CommandContext,
     orders: &SyncSender<LiveOrder>,

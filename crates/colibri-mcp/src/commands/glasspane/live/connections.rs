@@ -1,6 +1,7 @@
-//! The bound on connections. Whoever showed no cookie has little time, and makes room for who comes later: so that no
-//! program of this machine can keep the browser out. The server reads from each once before it accepts the next, so
-//! that a request that comes with its connection is answered whatever comes after it.
+//! The bound on connections. Whoever showed no cookie has little time, and makes room for who comes
+//! later: so that no program of this machine can keep the browser out. The server reads from each
+//! once before it accepts the next, so that a request that comes with its connection is answered
+//! whatever comes after it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -42,7 +43,8 @@ impl PageConnections {
         }
     }
 
-    /// The connection of this number is served by this task. The one that is a stranger longest makes room.
+    /// The connection of this number is served by this task. The one that is a stranger longest
+    /// makes room.
     pub(super) fn serve(&self, number: u64, task: AbortHandle) {
         push(
             &mut self.places.lock().strangers,

@@ -71,7 +71,8 @@ impl LivePage {
 pub(super) struct LiveFeed {
     pub source: PageSource,
     pub span: Span,
-    /// The length of the period at the beginning, milliseconds. One that is a day longer begins anew with this length.
+    /// The length of the period at the beginning, milliseconds. One that is a day longer begins
+    /// anew with this length.
     pub period: u64,
     pub every: Duration,
     pub orders: Receiver<LiveOrder>,

@@ -1,4 +1,5 @@
-//! The secrets of a served page, and the check of each request before anything else is done with it.
+//! The secrets of a served page, and the check of each request before anything else is done with
+//! it.
 
 use hyper::header::{CONTENT_TYPE, COOKIE, HOST, HeaderName, ORIGIN};
 use hyper::http::request::Parts;
@@ -79,7 +80,8 @@ impl PageGate {
         ))
     }
 
-    /// The cookie for who brought the token. Cookies know no ports, so that its path is what keeps it from other servers.
+    /// The cookie for who brought the token. Cookies know no ports, so that its path is what keeps
+    /// it from other servers.
     pub(super) fn set_cookie(&self) -> String {
         let (cookie, folder) = (&self.cookie, &self.folder);
         format!("{COOKIE_NAME}={cookie}; Path=/{folder}/; HttpOnly; SameSite=Strict")
@@ -202,7 +204,8 @@ mod tests {
             forbidden
         );
         assert_eq!(get(&format!("{page}enter"), &[host]), forbidden);
-        // A name that was bound to the address, another port, two of them, none: the token stays good.
+        // A name that was bound to the address, another port, two of them, none: the token stays
+        // good.
         for hosts in [
             &["evil.example:4000"][..],
             &["127.0.0.1:4001"],

@@ -1,4 +1,5 @@
-//! The file that leads a browser to the page, so that no argument list shows the token, and the browser that is given it.
+//! The file that leads a browser to the page, so that no argument list shows the token, and the
+//! browser that is given it.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Write as _};

@@ -11,7 +11,8 @@ use hyper::{Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
-/// Headers of every response. The page is in no cache, in no frame, and what it links to learns nothing of it.
+/// Headers of every response. The page is in no cache, in no frame, and what it links to learns
+/// nothing of it.
 const HEADERS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
     (HeaderName::from_static("x-content-type-options"), "nosniff"),
@@ -87,8 +88,8 @@ pub(super) fn html(page: String) -> Response<PageBody> {
     )
 }
 
-/// The page that leads on from the token's address. The browser sends the cookie with what this page asks for, and not
-/// with what a file made it ask for.
+/// The page that leads on from the token's address. The browser sends the cookie with what this
+/// page asks for, and not with what a file made it ask for.
 pub(super) fn entered(path: &str, cookie: &str) -> Response<PageBody> {
     let page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<meta http-equiv=\"refresh\" content=\"0;url={path}\">\n\

@@ -119,7 +119,8 @@ async fn serve(
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     accept(&front, &connections, stream);
-                    // Its task has its turn, or a burst would push it out before anything of it was read.
+                    // Its task has its turn, or a burst would push it out before anything of it was
+                    // read.
                     yield_now().await;
                 }
                 Err(_) => sleep(ACCEPT_AGAIN).await,

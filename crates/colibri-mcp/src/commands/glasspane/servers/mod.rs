@@ -1,4 +1,5 @@
-//! The servers: their calls, latencies and errors, waiting approvals, who has spent what, the end of the trail.
+//! The servers: their calls, latencies and errors, waiting approvals, who has spent what, the end
+//! of the trail.
 
 mod model;
 mod view;

@@ -119,8 +119,8 @@ impl ServersModel {
             .map_or("-", String::as_str)
     }
 
-    /// The counts of the last period: since its beginning, and its length in seconds. Since the counters began, if
-    /// nothing earlier is known.
+    /// The counts of the last period: since its beginning, and its length in seconds. Since the
+    /// counters began, if nothing earlier is known.
     fn counted_in(
         &self,
         now: &Overview,

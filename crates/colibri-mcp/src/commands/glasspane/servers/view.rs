@@ -81,8 +81,8 @@ pub(super) fn draw(model: &ServersModel, view: &mut ServersView, area: Rect, buf
         line.draw(area, y, buffer);
         y += 1;
     }
-    // Servers get what they need, as long as approvals and a little of the trail have room below; who has spent what is
-    // left out where servers would have too little.
+    // Servers get what they need, as long as approvals and a little of the trail have room below;
+    // who has spent what is left out where servers would have too little.
     let room_above = |below: usize| {
         let room = height.saturating_sub(y + below as u16 + 1 + LITTLE);
         room.max(3).min(servers.lines.len() as u16 + 1)
