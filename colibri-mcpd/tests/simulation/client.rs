@@ -796,7 +796,7 @@ impl Connection {
                 let id = subscription.unwrap_or_default();
                 match self.open.get(&id) {
                     Some(asked) if asked.kind == Kind::Subscribe => {
-                        drop(self.subscribed.insert(id))
+                        self.subscribed.insert(id);
                     }
                     _ => self.fail("was told that a subscription is taken that it has not"),
                 }
