@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use colibri_mcpd::agents::Models as _;
 use colibri_mcpd::model::ModelRelays;
-use colibri_mcpd::policy::{AgentTools, Caller};
+use colibri_policy::{AgentTools, Caller};
 use colibri_mcpd::registry::{parse, secrets::SecretStore};
 use colibri_mcpd::relay::{AgentSocket, AgentUsage};
 

@@ -16,9 +16,8 @@ use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
-use colibri_mcpd::peer::{ByteBudget, Frame, FrameReader, Outbox};
-use colibri_mcpd::policy::quota::UserQuota as ShareLimits;
-use colibri_mcpd::policy::{
+use colibri_policy::quota::UserQuota as ShareLimits;
+use colibri_policy::{
     ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
 };
 use colibri_mcpd::registry::parse;
@@ -32,6 +31,7 @@ use colibri_mcpd::relay::{
 };
 use colibri_mcpd::servers;
 use colibri_mcpd::store::Database;
+use colibri_peer::{ByteBudget, Frame, FrameReader, Outbox};
 use colibri_protocol::{self as protocol, Capability, Feature, SessionPhase, Version};
 use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};

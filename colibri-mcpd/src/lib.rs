@@ -34,8 +34,6 @@ pub mod notices;
 pub mod oauth;
 mod ops;
 pub mod outbound;
-pub mod peer;
-pub mod policy;
 pub mod registry;
 pub mod relay;
 pub mod results;

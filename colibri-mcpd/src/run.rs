@@ -32,8 +32,7 @@ use crate::model::{self, ModelRelays};
 use crate::notices::Webhook;
 use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
-use crate::peer::ByteBudget;
-use crate::policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
+use colibri_policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
 use crate::registry::secrets::SecretStore;
 use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
@@ -45,6 +44,7 @@ use crate::store::{Database, Fleet, HostIdentity};
 use crate::summaries::SummaryMaker;
 use colibri_api::paths::SERVICE;
 use colibri_api::{PrivMode, paths};
+use colibri_peer::ByteBudget;
 use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use colibri_mcpd::peer::{Frame, FrameReader};
+use colibri_peer::{Frame, FrameReader};
 use colibri_wire::salvage::Salvage;
 use tokio::io::{AsyncRead, ReadBuf};
 

@@ -9,7 +9,7 @@ use super::listeners::Doors;
 use super::roster::{AgentRoster, is_user};
 use super::start::{AgentOrder, AgentWork};
 use crate::board::{AgentDirectory, AgentStarter, Candidate};
-use crate::policy::{Caller, Gate};
+use colibri_policy::{Caller, Gate};
 use crate::store::HostPlaces;
 
 /// For how long no start is tried where one failed, unless the registry is read again.

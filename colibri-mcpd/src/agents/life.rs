@@ -14,9 +14,9 @@ use super::instance::{Ending, Instance, milliseconds};
 use super::record_store::EventFileWriter;
 use super::report::{self, AgentReport};
 use crate::confine::SpawnedServer;
-use crate::peer::{Frame, FrameReader, aside};
 use crate::registry::AgentKind;
 use crate::servers::{Stderr, StderrExcerpt};
+use colibri_peer::{Frame, FrameReader, aside};
 
 /// The longest line that is an event.
 const MAX_LINE: usize = 1 << 20;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::policy::Caller;
+use colibri_policy::Caller;
 use crate::registry::AgentEntry;
 use crate::relay::AgentSocket;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use colibri_api::AgentInstance;
 use tracing::warn;
 
-use crate::policy::file::replace;
+use colibri_policy::file::replace;
 use colibri_trail::reserve::{Reserve, Use};
 
 /// The most bytes of one instance's events.

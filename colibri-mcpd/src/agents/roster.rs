@@ -21,7 +21,7 @@ use super::listeners::Models;
 use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
 use crate::confine::Spawner;
-use crate::policy::{SystemAccounts, UserDatabase as _};
+use colibri_policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::{CallRules, Recorder};

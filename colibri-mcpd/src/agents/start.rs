@@ -19,7 +19,7 @@ use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
 use crate::board::BoardActor;
 use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
-use crate::policy::{BoundMay, Caller, MayPlace};
+use colibri_policy::{BoundMay, Caller, MayPlace};
 use crate::registry::AgentEntry;
 use crate::relay::{AgentLease, AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;

@@ -19,7 +19,7 @@ use crate::board::BoardActor;
 use crate::confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
-use crate::policy::{Caller, Clients, Gates};
+use colibri_policy::{Caller, Clients, Gates};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent, parse};
 use crate::relay::{AgentSocket, CallRules, Recorder};

@@ -10,7 +10,7 @@ use super::changes::By;
 use super::orders::{Board, BoardActor};
 use super::scheduler::Scheduler;
 use super::timing;
-use crate::policy::{Caller, Gate};
+use colibri_policy::{Caller, Gate};
 use crate::store::StoreError;
 
 /// The most characters of an outcome that are kept.

@@ -7,7 +7,7 @@ use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskShare, TaskSt
 use tempfile::TempDir;
 
 use super::*;
-use crate::policy::{Clients, Gates};
+use colibri_policy::{Clients, Gates};
 use crate::relay::{CallRules, Recorder};
 use crate::store::{Database, Seeks, StoreError, TaskFilter, TaskRefusal};
 

@@ -1,7 +1,7 @@
 use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL};
 use super::*;
 use crate::board::{Board, BoardActor};
-use crate::policy::Gate;
+use colibri_policy::Gate;
 use crate::results::{ResultOwner, Results};
 use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TITLE};
 use colibri_api::script::RUN_SCRIPT;

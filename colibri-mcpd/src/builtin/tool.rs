@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::arguments::read;
 use super::context::BuiltinContext;
 use super::summary::ToolOutcome;
-use crate::policy::Gate;
+use colibri_policy::Gate;
 use crate::relay::FreeUse;
 
 /// The keywords of a schema that only bound a value.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ServerHost;
 use super::item::refuse_task;
 use crate::builtin;
-use crate::policy::{Gate, Rights};
+use colibri_policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
 use crate::servers::HostedServer;
 use colibri_protocol::{Code, Failure, Feature, RpcError, Version};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::NameConflict;
-use crate::policy::RuleVerdict;
+use colibri_policy::RuleVerdict;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
 use colibri_protocol::{Failure, Feature};

@@ -28,7 +28,7 @@ pub use lookup::LookupKey;
 pub use names::NameConflict;
 pub use table::CatalogTable;
 
-use crate::policy::{Pins, UserQuotas};
+use colibri_policy::{Pins, UserQuotas};
 use crate::registry::secrets::Redactor;
 use crate::registry::{self, EntryTransport, ServerSpec};
 use crate::relay::Client;

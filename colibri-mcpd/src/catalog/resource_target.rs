@@ -13,7 +13,7 @@ use super::ServerHost;
 use super::item::{Item, not_completed};
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
-use crate::policy::{PinCheck, PinStatus, Rights, RuleVerdict};
+use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict};
 use crate::relay::{
     Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
 };

@@ -8,7 +8,7 @@ use super::item::Item;
 use super::method::{self, HostMethod};
 use super::names::{ExposedNames, NameConflict, ServerItems};
 use crate::builtin;
-use crate::policy::{LookAlike, Rights, look_alikes};
+use colibri_policy::{LookAlike, Rights, look_alikes};
 use crate::servers::{HostedServer, ServerDefinition};
 use colibri_protocol::{Feature, Version};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ServerHost;
-use crate::policy::Rights;
+use colibri_policy::Rights;
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{ServerSession, TaskOwner};
 use colibri_protocol::{Code, Failure, Feature, RpcError};

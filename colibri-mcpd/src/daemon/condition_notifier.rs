@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
-use crate::policy::ApprovalChange;
+use colibri_policy::ApprovalChange;
 use crate::relay::Recorder;
 use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
 use colibri_text::brief;

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::config::DaemonConfig;
-use crate::policy::file::replace;
-use crate::policy::{BoardHosts, Clients, Gates, PinError, Pins, TrustMode, UserConsent};
+use colibri_policy::file::replace;
+use colibri_policy::{BoardHosts, Clients, Gates, PinError, Pins, TrustMode, UserConsent};
 use crate::registry::{self, LoadedRegistry};
 
 /// The file in the state directory that names, a path a line, the files that were in force.

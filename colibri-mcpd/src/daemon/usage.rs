@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Daemon;
-use crate::policy::{Choice, DailyUsage, UserQuotas};
+use colibri_policy::{Choice, DailyUsage, UserQuotas};
 use crate::store::{Database, StoreError, UserDay};
 
 /// The interval at which it is stored. A daemon that is killed forgets what was spent since.

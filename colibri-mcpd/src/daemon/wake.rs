@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::board::TaskChange;
 use crate::notices::name;
-use crate::policy::ApprovalChange;
+use colibri_policy::ApprovalChange;
 use crate::relay::Client;
 use colibri_api::{Notice, NoticeEvent, TaskStatus};
 use serde_json::{Value, json};

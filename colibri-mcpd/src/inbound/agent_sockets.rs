@@ -20,7 +20,7 @@ use super::{http, lines};
 use crate::agents::{Doors, ListenGuard};
 use crate::daemon::Daemon;
 use crate::daemon::connections::Connection;
-use crate::policy::{Caller, UserUsage};
+use colibri_policy::{Caller, UserUsage};
 use crate::relay::AgentSocket;
 
 /// The directory of the agents' sockets, beside the daemon's own socket.

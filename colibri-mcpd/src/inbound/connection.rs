@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::daemon::Daemon;
 use crate::daemon::connections::{Connection, ConnectionKind};
-use crate::peer::Tenant;
-use crate::policy::{Caller, UserUsage};
+use colibri_policy::{Caller, UserUsage};
 use crate::relay::{AgentSocket, Client};
+use colibri_peer::Tenant;
 
 /// A connection that has come in: who it is, and what the daemon keeps of it.
 pub struct InboundConnection {

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::connection::InboundConnection;
 use super::lines;
 use crate::daemon::Daemon;
-use crate::policy::Caller;
+use colibri_policy::Caller;
 
 /// The longest time that a call may take, with a person's approval.
 const PATIENCE: Duration = Duration::from_secs(3600);

@@ -12,7 +12,7 @@ use crate::daemon::Daemon;
 use crate::ops::methods;
 use crate::ops::own_target::Own;
 use crate::ops::route;
-use crate::policy::Terms;
+use colibri_policy::Terms;
 use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client,

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use super::internal_client;
 use crate::board::ScheduledToolCaller;
 use crate::daemon::Daemon;
-use crate::policy::Caller;
+use colibri_policy::Caller;
 
 /// Makes calls for schedules.
 pub struct ScheduledCalls {

@@ -9,9 +9,9 @@ use tokio::io::DuplexStream;
 use super::messages::ClientMessages;
 use crate::daemon::Daemon;
 use crate::daemon::connections::ConnectionKind;
-use crate::peer::Tenant;
 use crate::relay::{Call, Client, OuterCall};
 use crate::scripts::{ScriptConnection, ScriptConnector};
+use colibri_peer::Tenant;
 
 /// Bytes on their way to the script.
 const PIPE: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::internal_client;
 use crate::daemon::Daemon;
-use crate::policy::Caller;
+use colibri_policy::Caller;
 use crate::summaries::{CallFuture, InternalCalls};
 
 /// Makes calls for summaries.

@@ -24,12 +24,12 @@ use super::request::{OutgoingRequest, address, pass};
 use super::usage::{Meter, TokenCounts};
 use super::wire::{BodyRoom, MAX_BODY, ModelRequest, ModelWire, ResponseHead, no_room};
 use crate::ledger::{CostLedger, CostLine, Payer};
-use crate::peer::{self, Outbox, Tenant};
-use crate::policy::UserSlots;
+use colibri_policy::UserSlots;
 use crate::registry::{ModelApi, ModelSpec};
 use crate::relay::AgentSocket;
 use colibri_api::{CostDay, CostSum};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
+use colibri_peer::{ByteBudget, Outbox, Tenant};
 use colibri_registry::sha256_hex;
 use colibri_text::brief;
 use colibri_trail::TrailEvent;
@@ -57,7 +57,7 @@ pub(super) struct RelayContext {
     pub(super) record: Box<RecordEvent>,
     pub(super) ledger: Arc<CostLedger>,
     /// Room for bodies, from their first byte until the model answers.
-    pub(super) room: Arc<peer::ByteBudget>,
+    pub(super) room: Arc<ByteBudget>,
     /// Slots for checking long bodies.
     pub(super) judging: UserSlots,
 }

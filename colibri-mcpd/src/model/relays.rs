@@ -13,12 +13,12 @@ use tracing::warn;
 use super::exchange::{self, RecordEvent, Relay, RelayContext};
 use crate::agents::{ListenGuard, Models};
 use crate::ledger::CostLedger;
-use crate::peer::ByteBudget;
-use crate::policy::Caller;
-use crate::policy::UserSlots;
+use colibri_policy::Caller;
+use colibri_policy::UserSlots;
 use crate::registry::AgentEntry;
 use crate::registry::secrets::SecretStore;
 use crate::relay::AgentSocket;
+use colibri_peer::ByteBudget;
 
 /// The most connections of one agent at a time.
 const MAX_CONNECTIONS: usize = 16;

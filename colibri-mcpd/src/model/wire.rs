@@ -18,8 +18,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::api::error_body;
 use super::refusal::ModelRefusal;
 use crate::inbound::http::head::{self, BodyLength, MAX_HEAD};
-use crate::peer::{Outbox, PartialMessage};
 use crate::registry::ModelApi;
+use colibri_peer::{Outbox, PartialMessage};
 
 /// The most bytes of a body.
 pub(crate) const MAX_BODY: usize = 32 << 20;
@@ -394,7 +394,7 @@ fn parts(head: &[u8]) -> (String, String, String, Vec<(String, String)>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{ByteBudget, Tenant};
+    use colibri_peer::{ByteBudget, Tenant};
 
     #[tokio::test]
     async fn a_long_body_waits_for_its_place_longer_than_it_may_take_to_come() {

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::grant::{ClientProof, IssuedTokens, Party};
-use crate::policy::file;
+use colibri_policy::file;
 
 /// The most bytes of one file.
 const MAX_FILE: usize = 256 * 1024;

@@ -11,7 +11,7 @@ use crate::confine::{PATH, check_program};
 use crate::daemon::sources::{SourceFiles, SourceMetadata, open_pins};
 use crate::log;
 use crate::notices::Webhook;
-use crate::policy::{SystemAccounts, UserDatabase as _};
+use colibri_policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::EntryTransport;
 use crate::registry::secrets::SecretStore;
 use crate::registry::{FIXED_PATH, LoadedRegistry, RegisteredAgent, RegisteredServer};

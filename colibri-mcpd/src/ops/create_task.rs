@@ -10,7 +10,7 @@ use super::method::{DaemonMethod, MethodCall};
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
 use crate::builtin;
-use crate::policy::Gate;
+use colibri_policy::Gate;
 use crate::relay::CallOutcome;
 
 /// `colibri/create-task`.

@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::status::milliseconds;
-use crate::policy::sounds_secret;
+use colibri_policy::sounds_secret;
 use crate::registry::secrets::{REDACTED, Redactor};
 use crate::servers::tap::{TapCaller, TappedFrame};
 use colibri_wire::envelope::{Envelope, EnvelopeKind};

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
-use crate::policy::RuleVerdict;
+use colibri_policy::RuleVerdict;
 use crate::relay::validate::validate;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};

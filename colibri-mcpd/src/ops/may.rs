@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::method::{DaemonMethod, MethodCall};
 use super::status::CallerFacts;
 use crate::catalog::Item;
-use crate::policy::{MayList, PatternScope};
+use colibri_policy::{MayList, PatternScope};
 use crate::relay::{CallOutcome, CallTarget};
 use crate::search::{first_word, object_words, word_forms};
 

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::daemon::Daemon;
-use crate::policy::{Gate, Rights};
+use colibri_policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, Chain, Client};
 use colibri_protocol::{Code, Failure, RpcError};
 use colibri_text::brief;

@@ -16,7 +16,7 @@ use crate::builtin::{
     self, AnswerBound, BuiltinDefinition, BuiltinRoute, SkillDirectories, ToolSlots,
 };
 use crate::daemon::Daemon;
-use crate::policy::{Gate, UserSlot};
+use colibri_policy::{Gate, UserSlot};
 use crate::relay::{
     self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
 };

@@ -10,7 +10,7 @@ use tracing::{error, info};
 use super::method::{DaemonMethod, MethodCall};
 use super::operator::{answer_operator, json, no_server};
 use crate::daemon::Daemon;
-use crate::policy::Pins;
+use colibri_policy::Pins;
 use colibri_protocol::RpcError;
 use colibri_trail::TrailEvent;
 

@@ -10,7 +10,7 @@ use crate::agents::AgentRoster;
 use crate::catalog::ServerHost;
 use crate::daemon::Daemon;
 use crate::daemon::sources::SourceFiles;
-use crate::policy::{BoardHosts, Clients, Gate};
+use colibri_policy::{BoardHosts, Clients, Gate};
 use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
 use crate::store::CountedHost;

@@ -14,7 +14,7 @@ use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
-use crate::policy::{GateState, LookAlike, Rights};
+use colibri_policy::{GateState, LookAlike, Rights};
 use crate::registry::EntryTransport;
 use crate::relay::cost::{self, BudgetStatus};
 use crate::relay::{COLIBRI, Client, Recorder};

@@ -10,7 +10,7 @@ use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand, account_choices}
 
 use super::kinds::{self, AgentKind};
 use super::model::{self, ModelSpec};
-use crate::policy::{AgentTools, MayList, PatternScope};
+use colibri_policy::{AgentTools, MayList, PatternScope};
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]

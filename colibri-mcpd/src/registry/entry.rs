@@ -13,7 +13,7 @@ use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
 use crate::oauth::OauthSettings;
 use crate::outbound::EndpointTransport as Spoken;
-use crate::policy::{FlowLabels, SchemaCheck, ToolRules};
+use colibri_policy::{FlowLabels, SchemaCheck, ToolRules};
 pub use colibri_api::ServerIsolation as Isolation;
 
 /// One server.

@@ -15,8 +15,8 @@ pub use model::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
 
 use anyhow::Context as _;
 
-use crate::policy::Contract;
-use crate::policy::file::{self, FileError};
+use colibri_policy::Contract;
+use colibri_policy::file::{self, FileError};
 use colibri_api::{HELPER, PrivMode, complete_command, paths};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;

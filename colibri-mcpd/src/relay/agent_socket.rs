@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow_slot::FlowSlot;
-use crate::policy::{AgentTools, Terms};
+use colibri_policy::{AgentTools, Terms};
 use crate::store::HostLease;
 use parking_lot::Mutex;
 

@@ -19,9 +19,9 @@ use super::request_state::{RequestStates, ResumedCall};
 use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use crate::ledger::{CostLedger, ListedToolCost};
-use crate::peer::{Outbox, SharedBytes};
-use crate::policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
+use colibri_policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
 use crate::results::Results;
+use colibri_peer::{Outbox, SharedBytes};
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{

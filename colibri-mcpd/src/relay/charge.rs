@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::call::Call;
 use super::exit::{ClientMessage, ExitAnswer};
 use crate::ledger::{CostLedger, CostLine, Payer};
-use crate::policy::{FieldFact, ResultFacts};
+use colibri_policy::{FieldFact, ResultFacts};
 use colibri_api::{CostDay, CostSum};
 use colibri_protocol::Method;
 use colibri_text::label;

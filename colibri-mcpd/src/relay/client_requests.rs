@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::peer::{Outbox, Slab};
+use colibri_peer::{Outbox, Slab};
 
 /// The longest time for a client's answer, where it sends nothing.
 pub const PATIENCE: Duration = Duration::from_secs(600);

@@ -21,7 +21,7 @@ use super::recorder::Recorder;
 use super::reply_author::{ReplyAuthor, is_headless};
 use super::request_state::RetryPurpose;
 use super::suspended_call::SuspendedCall;
-use crate::policy::summary;
+use colibri_policy::summary;
 use colibri_protocol::{
     ClientReply, Code, ElicitationKind, Failure, Version, input, read_response,
 };

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use super::call::{Call, CallOutcome};
 use super::client::Client;
 use super::target::Upstream;
-use crate::policy::{Rights, Terms};
+use colibri_policy::{Rights, Terms};
 use crate::results::MOST_COUNTED;
 use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_protocol::{Code, Failure, Method};

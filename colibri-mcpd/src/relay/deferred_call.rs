@@ -1,7 +1,7 @@
 //! The board, as calls reach it.
 
 use super::client::Client;
-use crate::policy::Left;
+use colibri_policy::Left;
 
 /// Takes what calls did not do.
 pub trait Defers: Send + Sync {

@@ -9,7 +9,7 @@ use colibri_api::Task;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::policy::{BoundMay, SessionFlow, ToolLabels};
+use colibri_policy::{BoundMay, SessionFlow, ToolLabels};
 
 /// The time for which the limits of a connection that ended go on for the next one of its user and
 /// program.
@@ -224,7 +224,7 @@ fn insert(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{MayList, MayPlace};
+    use colibri_policy::{MayList, MayPlace};
     use colibri_api::{MayPattern, TaskLimits};
 
     fn owner(name: &str) -> FlowOwner {

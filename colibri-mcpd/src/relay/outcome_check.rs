@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::call::{Call, CallOutcome, Chain, ServerAnswer};
 use super::deferred_call::DeferredCall;
 use super::exit;
-use crate::policy::{AnswerContract, Left, ReportedFailure};
+use colibri_policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
 use colibri_protocol::{Code, DeferredTask, Method};
 use colibri_wire::{Edits, Json};

@@ -13,7 +13,7 @@ use super::exit::{ClientMessage, ExitAnswer};
 use super::outcome_check::redacted;
 use super::recorder::{Recorder, append_event};
 use super::reply_author::ReplyAuthor;
-use crate::policy::{FieldFact, ResultFacts};
+use colibri_policy::{FieldFact, ResultFacts};
 use crate::results::StoredResult;
 use colibri_protocol::{AttemptFailure, Code, Era, Failure, FailureClass, MetaRecord};
 use colibri_registry::sha256_hex;

@@ -17,7 +17,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::pending_work::TICKET;
-use crate::policy::{canonical, file};
+use colibri_policy::{canonical, file};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::client::Client;
-use crate::policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
+use colibri_policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
 
 /// The rules for calls.
 pub struct CallRules {

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
-use crate::policy::{AnswerContract, Gate};
+use colibri_policy::{AnswerContract, Gate};
 use colibri_protocol::{Feature, MirroredArgument};
 
 /// The server's name of what the daemon answers itself.

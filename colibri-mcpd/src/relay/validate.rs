@@ -4,7 +4,7 @@
 use super::call::Call;
 use super::cost;
 use super::rules::CallRules;
-use crate::policy::{Gate, Rights};
+use colibri_policy::{Gate, Rights};
 use colibri_protocol::{Code, Failure};
 
 /// Checks a call of a client that policy lets do this.

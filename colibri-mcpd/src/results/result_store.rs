@@ -17,7 +17,7 @@ use super::files::{OpenResult, ResultFiles, damaged};
 use super::index::Index;
 use super::pieces::{PieceRequest, ResultPiece};
 use super::stored_result::{Handle, NotRead, NotStored, ResultLimits, ResultOwner, StoredResult};
-use crate::policy::{UserSlot, UserSlots};
+use colibri_policy::{UserSlot, UserSlots};
 
 /// The number of users who have results written or read at once. Each may hold a few times the
 /// bytes of a result.

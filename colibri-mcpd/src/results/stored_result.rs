@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::policy::DaemonLimits;
+use colibri_policy::DaemonLimits;
 use colibri_text::{hex, unhex_into};
 
 /// The time for which a result is stored.

@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use crate::confine::{LaunchSpec, ServerExit, ServerProcess, SpawnedServer, Spawner};
-use crate::peer::FrameReader;
 use colibri_api::script::ScriptLimits;
+use colibri_peer::FrameReader;
 use colibri_protocol::{Code, Failure};
 
 /// The longest time until the end of a process is known whose output has ended.

@@ -16,12 +16,12 @@ use super::process::ScriptProcess;
 use super::requests::{CallMessage, ScriptCallMeta};
 use super::running::ScriptGuard;
 use crate::confine::{ServerExit, Spawner};
-use crate::peer::{Frame, FrameReader};
 use crate::relay::{Call, Client, Recorder};
 use colibri_api::json_depth;
 use colibri_api::script::{
     ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder,
 };
+use colibri_peer::{Frame, FrameReader};
 use colibri_protocol::{Code, Failure};
 use colibri_text::{brief, visible};
 use colibri_trail::TrailEvent;

@@ -16,7 +16,7 @@ use super::context::ServerContext;
 use super::listing::Catalogue;
 use super::session::ServerSession;
 use super::specification::ServerSpecification;
-use crate::policy::PinCheck;
+use colibri_policy::PinCheck;
 use colibri_protocol::{Code, Failure, Feature};
 use colibri_trail::TrailEvent;
 
@@ -349,7 +349,7 @@ fn note_blocked(
 mod tests {
     use super::super::listing::{ServerDefinition, ServerList};
     use super::*;
-    use crate::policy::PinStatus;
+    use colibri_policy::PinStatus;
 
     fn said(tools: &[(&str, &str)], instructions: &str) -> Catalogue {
         let definitions = tools.iter().map(|(name, raw)| ServerDefinition {

@@ -17,10 +17,10 @@ use super::stderr::Allowance;
 use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
 use crate::oauth::OauthAccount;
 use crate::outbound::{Anonymous, EndpointTransport as Spoken};
-use crate::peer::{Outbox, Tenant};
 use crate::registry::EntryTransport;
 use crate::relay::Client;
 use colibri_http::ConnectionRules;
+use colibri_peer::{Outbox, Tenant};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_registry::{EntryValue, Stdin, StdioCommand};
 

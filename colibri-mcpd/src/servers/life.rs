@@ -16,8 +16,8 @@ use super::stderr::Stderr;
 use super::tap::Direction;
 use crate::confine::{ServerExit, SpawnedServer};
 use crate::outbound::SendError;
-use crate::peer::{Frame, FrameReader, aside, together};
 use crate::relay::{Call, CallOutcome};
+use colibri_peer::{Frame, FrameReader, aside, together};
 use colibri_protocol::upstream::{self, ServerNotification};
 use colibri_protocol::{Code, Feature, Features, extensions};
 use colibri_wire::{Envelope, EnvelopeKind, Json, Tape};
@@ -474,15 +474,15 @@ mod tests {
     use crate::board::Board;
     use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};
     use crate::oauth::TokenStore;
-    use crate::peer::{ByteBudget, Outbox};
-    use crate::policy::quota::UserQuota;
-    use crate::policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
+    use colibri_policy::quota::UserQuota;
+    use colibri_policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
     use crate::registry::secrets::SecretStore;
     use crate::registry::{RegisteredServer, parse};
     use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
     use crate::servers::{ServerContext, ServerDependencies};
     use crate::store::Database;
     use colibri_api::PrivMode;
+    use colibri_peer::{ByteBudget, Outbox};
 
     use colibri_protocol::{Askable, Version};
 

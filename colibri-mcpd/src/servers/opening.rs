@@ -17,7 +17,7 @@ use super::server::HostedServer;
 use super::session::ServerSession;
 use super::slots::{ProcessSlot, Slots, StartResult};
 use super::state::ProcessKey;
-use crate::policy::Caller;
+use colibri_policy::Caller;
 use crate::relay::Client;
 use colibri_protocol::{Askable, Code, Failure, FailureCause};
 

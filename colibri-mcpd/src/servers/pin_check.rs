@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::listing::Catalogue;
-use crate::policy::{PinCheck, PinStatus};
+use colibri_policy::{PinCheck, PinStatus};
 use colibri_protocol::{Failure, Feature, Features};
 use parking_lot::Mutex;
 

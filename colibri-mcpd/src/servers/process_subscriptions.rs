@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::oneshot;
 
-use crate::peer::Outbox;
+use colibri_peer::Outbox;
 use colibri_protocol::RpcError;
 use colibri_protocol::logging::Level;
 use colibri_protocol::rpc_error::INTERNAL_ERROR;

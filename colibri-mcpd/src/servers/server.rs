@@ -23,7 +23,7 @@ use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use crate::oauth::{OauthAccount, TokenOwner};
-use crate::policy::Caller;
+use colibri_policy::Caller;
 use crate::registry::{Isolation, RegisteredServer};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_protocol::{Code, Failure};

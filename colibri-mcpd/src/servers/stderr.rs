@@ -10,8 +10,8 @@ use tokio::io::AsyncRead;
 use tokio::time::{Instant, timeout_at};
 use tracing::info;
 
-use crate::peer::{Frame, FrameReader};
 use crate::registry::secrets::SecretStore;
+use colibri_peer::{Frame, FrameReader};
 
 /// Bytes of a line that are looked at.
 const MAX_LINE: usize = 4096;

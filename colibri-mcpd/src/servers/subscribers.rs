@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::state::ProcessKey;
-use crate::peer::Outbox;
 use crate::relay::{Client, SubscriptionGuard};
+use colibri_peer::Outbox;
 use colibri_protocol::subscription::{URI_LIMIT, updated};
 use colibri_wire::Edits;
 

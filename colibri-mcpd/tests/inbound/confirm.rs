@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::{LineInput, serve};
-use colibri_mcpd::policy::DEFAULT_EXPIRY;
+use colibri_policy::DEFAULT_EXPIRY;
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, ReadBuf,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::world::{PERSON, Peer, World, code};
 use crate::{ALL, OPEN, SESSION};
-use colibri_mcpd::policy::Caller;
+use colibri_policy::Caller;
 
 /// A world whose server `git` has a contract that leaves pushes to people.
 async fn world() -> World {

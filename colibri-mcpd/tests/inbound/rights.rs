@@ -8,7 +8,7 @@ use tokio::time::{Duration, sleep};
 
 use crate::world::{PERSON, Peer, World, code};
 use crate::{ALL, OPEN, REGISTRY, SESSION, open_with_operator};
-use colibri_mcpd::policy::Caller;
+use colibri_policy::Caller;
 
 /// Colibri's own tools that an agent has.
 const OWN: [&str; 18] = [

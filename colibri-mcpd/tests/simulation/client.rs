@@ -7,7 +7,7 @@ use std::time::Duration;
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::serve;
-use colibri_mcpd::policy::Caller;
+use colibri_policy::Caller;
 use colibri_protocol::uri::exposed;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, DuplexStream};

@@ -5,7 +5,7 @@ use hyper::http::uri::Authority;
 use hyper::{StatusCode, Uri};
 
 use super::refusal::HttpRefusal;
-use crate::policy::Gate;
+use colibri_policy::Gate;
 use crate::relay::Client;
 
 /// The header field that closes gates for a request or a session, as the hello does for a

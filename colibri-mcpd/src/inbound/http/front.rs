@@ -21,7 +21,7 @@ use super::session::Sessions;
 use super::wire::HttpExchange;
 use crate::daemon::Daemon;
 use crate::inbound::connection::InboundConnection;
-use crate::peer::{Outbox, PartialMessage};
+use colibri_peer::{Outbox, PartialMessage};
 use colibri_protocol::Version;
 
 /// The longest silence of a body before its end.
@@ -287,7 +287,7 @@ mod tests {
     use tokio::time::{Interval, interval};
 
     use super::*;
-    use crate::peer::{ByteBudget, Tenant};
+    use colibri_peer::{ByteBudget, Tenant};
 
     /// A body of which a byte comes now and then, without an end.
     struct Dripping(Interval);

@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::refusal::HttpRefusal;
 use super::wire::Busy;
-use crate::peer::{Charge, OutboxBatch};
+use colibri_peer::{Charge, OutboxBatch};
 
 /// The silence after which a stream sends a comment: it makes intermediaries keep the stream open
 /// (2026-07-28, basic/transports/streamable-http, "Receiving Messages").
@@ -323,7 +323,7 @@ pub(super) fn events(taken: OutboxBatch, mut head: impl FnMut(&mut BytesMut)) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{ByteBudget, Outbox};
+    use colibri_peer::{ByteBudget, Outbox};
 
     #[test]
     fn each_frame_is_an_event_and_a_large_one_is_not_copied() {

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::reply::{Source, TakenEvents, events};
 use crate::daemon::Daemon;
-use crate::peer::OutboxBatch;
-use crate::policy::quota::ConnectionPermit;
+use colibri_policy::quota::ConnectionPermit;
 use crate::relay::Client;
+use colibri_peer::OutboxBatch;
 
 /// The most events of a stream that are kept.
 const MAX_EVENTS: usize = 1000;

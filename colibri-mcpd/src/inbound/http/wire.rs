@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::head::{self, BodyLength, MAX_HEAD};
 use super::refusal::HttpRefusal;
-use crate::peer::Outbox;
+use colibri_peer::Outbox;
 
 /// The number of bytes of a long body that are read at once.
 const READ: usize = 64 * 1024;
