@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 
 use colibri_mcpd::agents::Models as _;
 use colibri_mcpd::model::ModelRelays;
-use colibri_policy::{AgentTools, Caller};
 use colibri_mcpd::registry::{parse, secrets::SecretStore};
 use colibri_mcpd::relay::{AgentSocket, AgentUsage};
+use colibri_policy::{AgentTools, Caller};
 
 /// Streams of which the time to the first byte is taken.
 const ROUNDS: usize = 1000;

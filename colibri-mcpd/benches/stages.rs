@@ -16,10 +16,6 @@ use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
-use colibri_policy::quota::UserQuota as ShareLimits;
-use colibri_policy::{
-    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
-};
 use colibri_mcpd::registry::parse;
 use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
@@ -30,9 +26,13 @@ use colibri_mcpd::relay::{
     record, validate,
 };
 use colibri_mcpd::servers;
-use colibri_mcpd::store::Database;
 use colibri_peer::{ByteBudget, Frame, FrameReader, Outbox};
+use colibri_policy::quota::UserQuota as ShareLimits;
+use colibri_policy::{
+    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
+};
 use colibri_protocol::{self as protocol, Capability, Feature, SessionPhase, Version};
+use colibri_store::Database;
 use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 use tokio::io::{AsyncWriteExt as _, DuplexStream};

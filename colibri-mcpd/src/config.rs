@@ -11,10 +11,10 @@ use hyper::Uri;
 use hyper::http::uri::Authority;
 
 use crate::notices;
-use crate::store::BoardAddress;
 use colibri_api::paths::Private;
 use colibri_api::{CostMode, PrivMode, check_url, is_host_name, paths};
 use colibri_http::{AllowedTarget, UrlOrigin};
+use colibri_store::BoardAddress;
 
 /// The time for which a private daemon waits for another client, in seconds.
 const END_IDLE_S: u64 = 600;

@@ -26,13 +26,11 @@ use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::usage;
 use crate::daemon::{Daemon, MAX_QUEUED};
 use crate::inbound::{AgentDoors, Listener, ScheduledCalls, ScriptConnections, SummaryCalls};
-use crate::ledger::{self, CostLedger};
 use crate::log;
 use crate::model::{self, ModelRelays};
 use crate::notices::Webhook;
 use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
-use colibri_policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
 use crate::registry::secrets::SecretStore;
 use crate::relay::pending_work::Tickets;
 use crate::relay::request_state::RequestStates;
@@ -40,11 +38,13 @@ use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
 use crate::results::Results;
 use crate::scripts;
 use crate::servers;
-use crate::store::{Database, Fleet, HostIdentity};
 use crate::summaries::SummaryMaker;
 use colibri_api::paths::SERVICE;
 use colibri_api::{PrivMode, paths};
 use colibri_peer::ByteBudget;
+use colibri_policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
+use colibri_store::cost_ledger::{self, CostLedger};
+use colibri_store::{Database, Fleet, HostIdentity};
 use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
 
 /// Exit status: the configuration is bad (EX_CONFIG of sysexits(3)).
@@ -471,7 +471,7 @@ pub async fn run(
 async fn keep_costs(daemon: &Arc<Daemon>) {
     let mut was_written = true;
     loop {
-        tokio::time::sleep(ledger::INTERVAL).await;
+        tokio::time::sleep(cost_ledger::INTERVAL).await;
         let written = write_costs(daemon).await;
         match &written {
             // Said once: what cannot be written now cannot be for long.

@@ -10,7 +10,7 @@ use super::roster::{AgentRoster, is_user};
 use super::start::{AgentOrder, AgentWork};
 use crate::board::{AgentDirectory, AgentStarter, Candidate};
 use colibri_policy::{Caller, Gate};
-use crate::store::HostPlaces;
+use colibri_store::HostPlaces;
 
 /// For how long no start is tried where one failed, unless the registry is read again.
 const AGAIN: Duration = Duration::from_secs(25);

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use colibri_policy::Caller;
 use crate::registry::AgentEntry;
 use crate::relay::AgentSocket;
+use colibri_policy::Caller;
 
 /// Something that is listened on. Dropping it ends that, and every connection to it.
 pub trait ListenGuard: Send + Sync {}

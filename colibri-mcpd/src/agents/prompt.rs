@@ -6,7 +6,7 @@ use colibri_text::brief;
 use serde_json::json;
 
 use crate::board::origin;
-use crate::store::{MAX_DESCRIPTION, MAX_TITLE, PRIORITY_DEFAULT};
+use colibri_store::{MAX_DESCRIPTION, MAX_TITLE, PRIORITY_DEFAULT};
 
 /// The source of the tasks that prompts become.
 const SOURCE: &str = "prompt";

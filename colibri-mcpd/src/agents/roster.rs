@@ -21,12 +21,12 @@ use super::listeners::Models;
 use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
 use crate::confine::Spawner;
-use colibri_policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::{CallRules, Recorder};
 use crate::results::Results;
-use crate::store::Database;
+use colibri_policy::{SystemAccounts, UserDatabase as _};
+use colibri_store::Database;
 
 /// The most instances of a host that other hosts show.
 const MAX_SHOWN: usize = 200;

@@ -19,11 +19,11 @@ use crate::board::BoardActor;
 use crate::confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
-use colibri_policy::{Caller, Clients, Gates};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent, parse};
 use crate::relay::{AgentSocket, CallRules, Recorder};
-use crate::store::Database;
+use colibri_policy::{Caller, Clients, Gates};
+use colibri_store::Database;
 
 /// Far more than anything takes.
 const PATIENCE: Duration = Duration::from_secs(3600 * 24 * 400);

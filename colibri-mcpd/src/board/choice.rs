@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use colibri_api::{PERSON, Task};
 
-use crate::store::HostPlaces;
+use colibri_store::HostPlaces;
 
 /// An agent that may have a person's tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

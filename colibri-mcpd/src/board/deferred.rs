@@ -6,7 +6,7 @@ use colibri_text::brief;
 use super::change_order::ChangeKey;
 use super::orders::{Board, BoardActor};
 use crate::relay::{Client, DeferredCall, Defers};
-use crate::store::{DEFERRED, PRIORITY_DEFAULT};
+use colibri_store::{DEFERRED, PRIORITY_DEFAULT};
 
 /// The most characters of a tool's name.
 const MAX_NAME: usize = 200;

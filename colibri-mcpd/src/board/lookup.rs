@@ -9,7 +9,7 @@ use nix::unistd::{Group, User};
 
 use super::choice;
 use super::orders::{Board, BoardActor};
-use crate::store::{Actor, StoreError, TaskFilter, TaskRefusal};
+use colibri_store::{Actor, StoreError, TaskFilter, TaskRefusal};
 
 /// The creator of a task, for a viewer who is somebody else or may take it for their own: what the
 /// task says is that user's word. `None`: it is the viewer's own, and not shared.
@@ -85,7 +85,7 @@ impl Board {
         }
     }
 
-    /// A page of the tasks that `who` may see; see [`Store::tasks`](crate::store::Database::tasks).
+    /// A page of the tasks that `who` may see; see [`Store::tasks`](colibri_store::Database::tasks).
     ///
     /// # Errors
     /// [`StoreError::Cursor`], [`StoreError::Sqlite`].

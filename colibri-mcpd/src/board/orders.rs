@@ -16,7 +16,7 @@ use super::changes::{By, DAEMON, TaskChange, record};
 use super::choice::{AgentDirectory, Candidate};
 use super::claim_table::ClaimTable;
 use crate::relay::{AgentSocket, CallRules, Recorder};
-use crate::store::{Actor, ClaimOrder, Database, HostPlaces, Seeks, StoreError, Tell, now_ms};
+use colibri_store::{Actor, ClaimOrder, Database, HostPlaces, Seeks, StoreError, Tell, now_ms};
 
 /// The time for which a person's claim lasts without a call of theirs on the task.
 pub(crate) const LEASE: Duration = Duration::from_secs(15 * 60);

@@ -11,7 +11,7 @@ use super::orders::{Board, BoardActor};
 use super::scheduler::Scheduler;
 use super::timing;
 use colibri_policy::{Caller, Gate};
-use crate::store::StoreError;
+use colibri_store::StoreError;
 
 /// The most characters of an outcome that are kept.
 const MAX_OUTCOME: usize = 400;

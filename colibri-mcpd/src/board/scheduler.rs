@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::choice::{AgentStarter, Candidate, best};
 use super::orders::Board;
-use crate::store::{Actor, StoreError};
+use colibri_store::{Actor, StoreError};
 
 /// The interval at which the scheduler looks if nothing changes.
 const EVERY: Duration = Duration::from_secs(30);

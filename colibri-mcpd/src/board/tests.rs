@@ -7,9 +7,9 @@ use colibri_api::{NewTask, ScheduledCall, ScheduledWork, Task, TaskShare, TaskSt
 use tempfile::TempDir;
 
 use super::*;
-use colibri_policy::{Clients, Gates};
 use crate::relay::{CallRules, Recorder};
-use crate::store::{Database, Seeks, StoreError, TaskFilter, TaskRefusal};
+use colibri_policy::{Clients, Gates};
+use colibri_store::{Database, Seeks, StoreError, TaskFilter, TaskRefusal};
 
 thread_local! {
     static NOW: Cell<u64> = const { Cell::new(1_000_000) };

@@ -9,6 +9,7 @@ mod arguments;
 mod context;
 mod cost_summary;
 mod skills;
+mod store_failure;
 mod summary;
 mod tool;
 mod tools;
@@ -17,6 +18,7 @@ pub use arguments::ArgumentError;
 pub use context::{AdvertisedTools, BuiltinContext, DaemonView, ExternalTool};
 pub use skills::SkillDirectories;
 pub(crate) use skills::skill_front_matter;
+pub(crate) use store_failure::store_failure;
 pub use summary::ToolOutcome;
 pub(crate) use tool::{AnswerBound, ToolSlots};
 pub use tool::{BuiltinDefinition, BuiltinRoute};
@@ -32,7 +34,6 @@ use summary::refused;
 
 use crate::relay;
 use crate::results::NotRead;
-use crate::store::{StoreError, TaskRefusal};
 
 /// Answers a call of a tool. `arguments` is the raw JSON of `params.arguments`, if there is one.
 /// The gate was checked before.
@@ -60,35 +61,6 @@ impl ArgumentError {
 impl From<ArgumentError> for Failure {
     fn from(error: ArgumentError) -> Self {
         Failure::new(Code::SchemaInvalid, error.to_string()).by_rule("inputSchema")
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Cursor(cursor) => ArgumentError(cursor.to_string()).into(),
-            StoreError::Task(refusal) => {
-                let failure = Failure::new(Code::TaskRefused, refusal.to_string());
-                match refusal {
-                    TaskRefusal::Missing(_) => {
-                        failure.advising("find its number with colibri_list_tasks")
-                    }
-                    TaskRefusal::NoSchedule(_) => {
-                        failure.advising("list your schedules with colibri_schedule_task")
-                    }
-                    _ => failure,
-                }
-            }
-            StoreError::Timing(why) => ArgumentError(why).into(),
-            StoreError::Schedules => Failure::new(Code::TaskRefused, error.to_string())
-                .advising("delete schedules first"),
-            StoreError::Unrecorded(why) => Failure::new(Code::TrailUnavailable, why),
-            StoreError::Full | StoreError::OpenTasks(_) => {
-                Failure::new(Code::TaskRefused, error.to_string())
-                    .advising("finish or cancel tasks first")
-            }
-            error => Failure::new(Code::StoreUnavailable, error.to_string()),
-        }
     }
 }
 

@@ -1,16 +1,16 @@
 use super::tools::{CALL_TOOL, EXTERNAL_CALL_TOOL};
 use super::*;
 use crate::board::{Board, BoardActor};
-use colibri_policy::Gate;
 use crate::results::{ResultOwner, Results};
-use crate::store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TITLE};
 use colibri_api::script::RUN_SCRIPT;
 use colibri_api::{
     CostMode, CostSetBy, CostUsage, DaemonFacts, FoundTool, FoundTools, NewTask, OpenGates,
     RegistryFacts, ServerFacts, ServerIsolation, ServerJail, ServerProcess, ServerState,
     ServerTransport, TaskShare, TaskStatus, UnseenServer,
 };
+use colibri_policy::Gate;
 use colibri_protocol::Version;
+use colibri_store::{Database, MAX_DESCRIPTION, MAX_PAGE, MAX_TITLE};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -1295,7 +1295,7 @@ fn a_cost_mode_is_set_and_taken_back() {
         view.spending = CostUsage {
             spent_bytes: 3_200_000,
             before_bytes: before,
-            chosen_at: Some(crate::store::now_ms()),
+            chosen_at: Some(colibri_store::now_ms()),
             left_bytes: Some(left),
             larger,
             ..view.spending

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::arguments::read;
 use super::context::BuiltinContext;
 use super::summary::ToolOutcome;
-use colibri_policy::Gate;
 use crate::relay::FreeUse;
+use colibri_policy::Gate;
 
 /// The keywords of a schema that only bound a value.
 const BOUNDS: [&str; 8] = [

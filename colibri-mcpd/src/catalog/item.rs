@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tracing::info;
 
-use colibri_policy::{ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, ToolCheck, canonical};
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_peer::aside;
+use colibri_policy::{ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, ToolCheck, canonical};
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Code, Failure, Feature, Method, MirroredArgument, Version};
 use colibri_registry::sha256_hex;

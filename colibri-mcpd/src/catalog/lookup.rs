@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::ServerHost;
 use super::item::refuse_task;
 use crate::builtin;
-use colibri_policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
 use crate::servers::HostedServer;
+use colibri_policy::{Gate, Rights};
 use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
 
 /// The most bytes of an unknown name that is compared with known ones, and the most of these: any

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::NameConflict;
-use colibri_policy::RuleVerdict;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
+use colibri_policy::RuleVerdict;
 use colibri_protocol::{Failure, Feature};
 
 /// A method that a server has beyond MCP's, because its entry says so.

@@ -28,12 +28,12 @@ pub use lookup::LookupKey;
 pub use names::NameConflict;
 pub use table::CatalogTable;
 
-use colibri_policy::{Pins, UserQuotas};
 use crate::registry::secrets::Redactor;
 use crate::registry::{self, EntryTransport, ServerSpec};
 use crate::relay::Client;
 use crate::relay::ClientSession;
 use crate::servers::{DiscoveryObserver, HostedServer, ServerContext, ServerDependencies};
+use colibri_policy::{Pins, UserQuotas};
 use colibri_protocol::logging::Level;
 
 /// Warnings about names that are logged: servers can invent names without end.

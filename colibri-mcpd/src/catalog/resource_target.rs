@@ -13,11 +13,11 @@ use super::ServerHost;
 use super::item::{Item, not_completed};
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
-use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict};
 use crate::relay::{
     Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
 };
 use crate::servers::{HostedServer, SkillAnswer};
+use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict};
 use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
 use colibri_wire::Json;

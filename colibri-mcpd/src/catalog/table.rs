@@ -8,8 +8,8 @@ use super::item::Item;
 use super::method::{self, HostMethod};
 use super::names::{ExposedNames, NameConflict, ServerItems};
 use crate::builtin;
-use colibri_policy::{LookAlike, Rights, look_alikes};
 use crate::servers::{HostedServer, ServerDefinition};
+use colibri_policy::{LookAlike, Rights, look_alikes};
 use colibri_protocol::{Feature, Version};
 
 /// All that external servers offer.

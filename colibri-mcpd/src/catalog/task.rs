@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::ServerHost;
-use colibri_policy::Rights;
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{ServerSession, TaskOwner};
+use colibri_policy::Rights;
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.

@@ -13,9 +13,9 @@ use tokio::time::sleep;
 use super::Daemon;
 use crate::board::TaskChange;
 use crate::notices::name;
-use colibri_policy::ApprovalChange;
 use crate::relay::Recorder;
 use colibri_api::{AgentInstance, Approval, NoticeEvent, TaskStatus};
+use colibri_policy::ApprovalChange;
 use colibri_text::brief;
 use colibri_trail::reserve::{Reserve, Use};
 

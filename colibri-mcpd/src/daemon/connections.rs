@@ -14,9 +14,9 @@ use tracing::{debug, warn};
 
 use super::wake::WakeEvent;
 use crate::catalog::{ChangedFeatures, Changes};
-use colibri_policy::{Clients, Gate};
 use crate::relay::{Call, CallOutcome, Chain, Client, SuspendedCall};
 use colibri_peer::ByteBudget;
+use colibri_policy::{Clients, Gate};
 use colibri_protocol::answer::subscription_closed;
 use colibri_protocol::logging::{Level, message};
 use colibri_protocol::subscription::list_changed;

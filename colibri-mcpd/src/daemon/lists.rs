@@ -5,14 +5,14 @@ use std::sync::{Arc, Weak};
 
 use crate::builtin::{self, BuiltinDefinition};
 use crate::catalog::{CatalogTable, Item};
-use crate::ledger::ListedToolCost;
-use colibri_policy::{Gate, ListMode, Rights};
 use crate::relay::{COLIBRI, SharedPage};
 use crate::servers::State;
 use bytes::Bytes;
 use colibri_peer::Outbox;
+use colibri_policy::{Gate, ListMode, Rights};
 use colibri_protocol::lists::{ListCursor, least_ttl, page};
 use colibri_protocol::{Code, Failure, Feature, Version};
+use colibri_store::cost_ledger::ListedToolCost;
 use colibri_text::counted;
 use parking_lot::Mutex;
 

@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use tracing::warn;
 
 use crate::config::DaemonConfig;
+use crate::registry::{self, LoadedRegistry};
 use colibri_policy::file::replace;
 use colibri_policy::{BoardHosts, Clients, Gates, PinError, Pins, TrustMode, UserConsent};
-use crate::registry::{self, LoadedRegistry};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
 const MEMORY: &str = "files-in-force";

@@ -8,7 +8,7 @@ use tracing::warn;
 
 use super::Daemon;
 use colibri_policy::{Choice, DailyUsage, UserQuotas};
-use crate::store::{Database, StoreError, UserDay};
+use colibri_store::{Database, StoreError, UserDay};
 
 /// The interval at which it is stored. A daemon that is killed forgets what was spent since.
 const OFTEN: Duration = Duration::from_secs(5);

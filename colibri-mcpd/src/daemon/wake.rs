@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::board::TaskChange;
 use crate::notices::name;
-use colibri_policy::ApprovalChange;
 use crate::relay::Client;
 use colibri_api::{Notice, NoticeEvent, TaskStatus};
+use colibri_policy::ApprovalChange;
 use serde_json::{Value, json};
 
 /// An event for the clients of one user.

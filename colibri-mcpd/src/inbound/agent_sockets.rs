@@ -20,8 +20,8 @@ use super::{http, lines};
 use crate::agents::{Doors, ListenGuard};
 use crate::daemon::Daemon;
 use crate::daemon::connections::Connection;
-use colibri_policy::{Caller, UserUsage};
 use crate::relay::AgentSocket;
+use colibri_policy::{Caller, UserUsage};
 
 /// The directory of the agents' sockets, beside the daemon's own socket.
 const DIRECTORY: &str = "doors";

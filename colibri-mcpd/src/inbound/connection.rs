@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::daemon::Daemon;
 use crate::daemon::connections::{Connection, ConnectionKind};
-use colibri_policy::{Caller, UserUsage};
 use crate::relay::{AgentSocket, Client};
 use colibri_peer::Tenant;
+use colibri_policy::{Caller, UserUsage};
 
 /// A connection that has come in: who it is, and what the daemon keeps of it.
 pub struct InboundConnection {

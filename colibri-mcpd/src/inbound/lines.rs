@@ -13,10 +13,10 @@ use tracing::{debug, info, warn};
 
 use super::connection::InboundConnection;
 use super::messages::{ClientMessages, split_batch};
-use colibri_policy::Gate;
 use crate::relay::{BatchAnswers, Call};
 use crate::results::ResultOwner;
 use colibri_peer::{Frame, FrameReader, aside, together};
+use colibri_policy::Gate;
 use colibri_protocol::{AnswerBody, Code, Failure, RpcError};
 use colibri_wire::Json;
 use colibri_wire::envelope::INVALID_REQUEST;

@@ -20,9 +20,9 @@ use super::connection::InboundConnection;
 use super::http::Front;
 use super::{http, lines};
 use crate::daemon::Daemon;
+use colibri_peer::{Frame, FrameReader, Outbox};
 use colibri_policy::Caller;
 use colibri_policy::quota::{ConnectionPermit, Full, TurnedAway};
-use colibri_peer::{Frame, FrameReader, Outbox};
 use colibri_protocol::{Code, Failure, Version};
 use colibri_wire::salvage::Salvage;
 

@@ -12,12 +12,12 @@ use crate::daemon::Daemon;
 use crate::ops::methods;
 use crate::ops::own_target::Own;
 use crate::ops::route;
-use colibri_policy::Terms;
 use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client,
     RequestParts, Trace,
 };
+use colibri_policy::Terms;
 use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
     self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method,

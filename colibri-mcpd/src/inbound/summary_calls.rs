@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::internal_client;
 use crate::daemon::Daemon;
-use colibri_policy::Caller;
 use crate::summaries::{CallFuture, InternalCalls};
+use colibri_policy::Caller;
 
 /// Makes calls for summaries.
 pub struct SummaryCalls(Arc<Daemon>);

@@ -23,14 +23,14 @@ use super::refusal::ModelRefusal;
 use super::request::{OutgoingRequest, address, pass};
 use super::usage::{Meter, TokenCounts};
 use super::wire::{BodyRoom, MAX_BODY, ModelRequest, ModelWire, ResponseHead, no_room};
-use crate::ledger::{CostLedger, CostLine, Payer};
-use colibri_policy::UserSlots;
 use crate::registry::{ModelApi, ModelSpec};
 use crate::relay::AgentSocket;
 use colibri_api::{CostDay, CostSum};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
 use colibri_peer::{ByteBudget, Outbox, Tenant};
+use colibri_policy::UserSlots;
 use colibri_registry::sha256_hex;
+use colibri_store::cost_ledger::{CostLedger, CostLine, Payer};
 use colibri_text::brief;
 use colibri_trail::TrailEvent;
 

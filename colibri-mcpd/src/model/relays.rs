@@ -12,13 +12,13 @@ use tracing::warn;
 
 use super::exchange::{self, RecordEvent, Relay, RelayContext};
 use crate::agents::{ListenGuard, Models};
-use crate::ledger::CostLedger;
-use colibri_policy::Caller;
-use colibri_policy::UserSlots;
 use crate::registry::AgentEntry;
 use crate::registry::secrets::SecretStore;
 use crate::relay::AgentSocket;
 use colibri_peer::ByteBudget;
+use colibri_policy::Caller;
+use colibri_policy::UserSlots;
+use colibri_store::cost_ledger::CostLedger;
 
 /// The most connections of one agent at a time.
 const MAX_CONNECTIONS: usize = 16;

@@ -19,10 +19,10 @@ use super::names::judge_model;
 use super::request::pass;
 use super::wire::ModelRequest;
 use super::{BodyFacts, ModelRefusal, ways_out};
-use colibri_policy::{AgentTools, UserSlots};
 use crate::registry::{ModelAllow, ModelApi, ModelPermissions, ModelSpec, parse};
 use crate::relay::{AgentSocket, AgentUsage};
 use colibri_peer::ByteBudget;
+use colibri_policy::{AgentTools, UserSlots};
 
 fn read(
     api: ModelApi,

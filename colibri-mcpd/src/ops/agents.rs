@@ -18,8 +18,8 @@ use super::method::{DaemonMethod, MethodCall};
 use super::stream::AnswerStream;
 use crate::agents::{AgentOrder, AgentWork, EventReader, Instance};
 use crate::daemon::Daemon;
-use colibri_policy::Gate;
 use crate::relay::{Call, CallOutcome, Client};
+use colibri_policy::Gate;
 
 /// The interval at which an instance is checked for a call that waits for a person, or for a stall:
 /// no line says so.

@@ -11,12 +11,12 @@ use crate::confine::{PATH, check_program};
 use crate::daemon::sources::{SourceFiles, SourceMetadata, open_pins};
 use crate::log;
 use crate::notices::Webhook;
-use colibri_policy::{SystemAccounts, UserDatabase as _};
 use crate::registry::EntryTransport;
 use crate::registry::secrets::SecretStore;
 use crate::registry::{FIXED_PATH, LoadedRegistry, RegisteredAgent, RegisteredServer};
 use colibri_api::paths::{self, DAEMON_USER, SERVICE};
 use colibri_api::{HELPER, PrivMode};
+use colibri_policy::{SystemAccounts, UserDatabase as _};
 
 /// The helper's policy, beside the registry that it reads.
 const POLICY: &str = "jail-policy.json";

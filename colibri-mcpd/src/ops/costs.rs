@@ -5,8 +5,8 @@ use colibri_api::{Costs, CostsBy, CostsRequest};
 use super::method::{DaemonMethod, MethodCall};
 use crate::daemon::Daemon;
 use crate::relay::CallOutcome;
-use crate::store::CostQuery;
 use colibri_protocol::{Code, Failure, RpcError};
+use colibri_store::CostQuery;
 
 /// The most rows of an answer.
 const MAX_ROWS: usize = 5000;

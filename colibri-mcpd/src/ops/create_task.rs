@@ -10,8 +10,8 @@ use super::method::{DaemonMethod, MethodCall};
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
 use crate::builtin;
-use colibri_policy::Gate;
 use crate::relay::CallOutcome;
+use colibri_policy::Gate;
 
 /// `colibri/create-task`.
 pub(super) struct CreateTaskMethod;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::status::milliseconds;
-use colibri_policy::sounds_secret;
 use crate::registry::secrets::{REDACTED, Redactor};
 use crate::servers::tap::{TapCaller, TappedFrame};
+use colibri_policy::sounds_secret;
 use colibri_wire::envelope::{Envelope, EnvelopeKind};
 use colibri_wire::json::{JsonKind, string};
 use colibri_wire::{Edits, Json};

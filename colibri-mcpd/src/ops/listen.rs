@@ -7,10 +7,10 @@ use tokio::task::JoinSet;
 
 use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
-use colibri_policy::RuleVerdict;
 use crate::relay::validate::validate;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};
+use colibri_policy::RuleVerdict;
 use colibri_protocol::Feature;
 use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::{SubscriptionFilter, acknowledged};

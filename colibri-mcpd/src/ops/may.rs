@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use super::method::{DaemonMethod, MethodCall};
 use super::status::CallerFacts;
 use crate::catalog::Item;
-use colibri_policy::{MayList, PatternScope};
 use crate::relay::{CallOutcome, CallTarget};
 use crate::search::{first_word, object_words, word_forms};
+use colibri_policy::{MayList, PatternScope};
 
 /// The most tools that are proposed, and those for one kind of action in a sentence.
 const MAX_PROPOSED: usize = 8;

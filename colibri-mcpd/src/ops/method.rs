@@ -6,8 +6,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::daemon::Daemon;
-use colibri_policy::{Gate, Rights};
 use crate::relay::{Call, CallOutcome, Chain, Client};
+use colibri_policy::{Gate, Rights};
 use colibri_protocol::{Code, Failure, RpcError};
 use colibri_text::brief;
 use colibri_wire::Json;

@@ -22,10 +22,10 @@ use tracing::{debug, warn};
 use super::overview;
 use crate::board::TaskCounters;
 use crate::daemon::Daemon;
-use crate::ledger::Totals;
 use colibri_api::{
     AgentState, CostSum, Overview, OverviewServer, ServerState as State, TaskStatus,
 };
+use colibri_store::cost_ledger::Totals;
 
 /// Readers that are served at one time; further ones are only closed.
 const MAX_READERS: usize = 16;

@@ -14,9 +14,9 @@ use super::method::{DaemonMethod, MethodCall, check_operator};
 use super::status::milliseconds;
 use super::sys;
 use crate::daemon::Daemon;
-use colibri_policy::{Caller, Gate};
 use crate::relay::{COLIBRI, CallOutcome, CounterSnapshot, Recorder};
 use crate::servers::Viewer;
+use colibri_policy::{Caller, Gate};
 use colibri_protocol::{Feature, RpcError};
 use colibri_trail::{self as trail, RecordView};
 

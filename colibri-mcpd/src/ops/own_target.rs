@@ -16,11 +16,11 @@ use crate::builtin::{
     self, AnswerBound, BuiltinDefinition, BuiltinRoute, SkillDirectories, ToolSlots,
 };
 use crate::daemon::Daemon;
-use colibri_policy::{Gate, UserSlot};
 use crate::relay::{
     self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
 };
 use crate::results::ResultOwner;
+use colibri_policy::{Gate, UserSlot};
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_protocol::{AnswerBody, Failure, Feature, Method, RpcError, Version, skills};

@@ -10,10 +10,10 @@ use crate::agents::AgentRoster;
 use crate::catalog::ServerHost;
 use crate::daemon::Daemon;
 use crate::daemon::sources::SourceFiles;
-use colibri_policy::{BoardHosts, Clients, Gate};
 use crate::registry::LoadedRegistry;
 use crate::servers::{State, Viewer};
-use crate::store::CountedHost;
+use colibri_policy::{BoardHosts, Clients, Gate};
+use colibri_store::CountedHost;
 use colibri_trail::TrailEvent;
 
 /// Makes the servers and agents of a registry the daemon's, and says what is odd about it.

@@ -7,8 +7,8 @@ use super::own_target::Own;
 use crate::builtin::{self, ArgumentError, BuiltinRoute};
 use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
-use colibri_policy::Gate;
 use crate::relay::{CallArguments, CallOutcome, CallTarget, Client, RequestParts, no_such_tool};
+use colibri_policy::Gate;
 use colibri_protocol::{Feature, Method, Request, Route, RpcError, Version, skills};
 use colibri_wire::Json;
 

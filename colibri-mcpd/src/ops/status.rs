@@ -10,11 +10,11 @@ use colibri_registry::{Jail, Network};
 use colibri_text::brief;
 use colibri_wire::Json;
 
+use crate::builtin::store_failure;
 use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
 use crate::confine::Processes;
 use crate::daemon::Daemon;
-use colibri_policy::{GateState, LookAlike, Rights};
 use crate::registry::EntryTransport;
 use crate::relay::cost::{self, BudgetStatus};
 use crate::relay::{COLIBRI, Client, Recorder};
@@ -25,6 +25,7 @@ use colibri_api::{
     ServerElsewhere, ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer,
     first_sentence,
 };
+use colibri_policy::{GateState, LookAlike, Rights};
 
 /// The most capabilities of one server that are named as not passed on.
 const MAX_LEFT_OUT: usize = 10;
@@ -136,7 +137,7 @@ impl CallerFacts {
             ));
         }
         if let Some(share) = self.client.share() {
-            share.choose(mode, crate::store::now_ms());
+            share.choose(mode, colibri_store::now_ms());
         }
         let kept = self.daemon.keep_spending();
         kept.map_err(|error| {
@@ -199,7 +200,11 @@ impl CallerFacts {
         }
         let is_asked = |id: &str| server.is_none_or(|server| server == id);
         let summaries = &self.daemon.summaries;
-        let found = self.daemon.search.find(&self.table, summaries, query)?;
+        let found = self
+            .daemon
+            .search
+            .find(&self.table, summaries, query)
+            .map_err(store_failure)?;
         let usable: Vec<&Arc<Item>> = found
             .tools
             .iter()
@@ -286,7 +291,8 @@ impl CallerFacts {
         Ok(self
             .daemon
             .search
-            .find(&self.table, &self.daemon.summaries, text)?
+            .find(&self.table, &self.daemon.summaries, text)
+            .map_err(store_failure)?
             .tools)
     }
 

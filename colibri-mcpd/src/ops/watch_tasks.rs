@@ -11,6 +11,7 @@ use super::method::MethodCall;
 use super::stream::AnswerStream;
 use super::task_actor::TaskActor;
 use crate::board::TaskChange;
+use crate::builtin::store_failure;
 use crate::relay::CallOutcome;
 use colibri_protocol::{Code, Failure};
 
@@ -34,7 +35,7 @@ pub(super) fn watch(wanted: Option<u64>, request: MethodCall) {
                 }
                 return;
             }
-            Ok(Err(error)) => Failure::from(error),
+            Ok(Err(error)) => store_failure(error),
             Err(error) => Failure::new(Code::Internal, error.to_string()),
         };
         request.finish(CallOutcome::Failed(refused));

@@ -13,8 +13,8 @@ use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
 use crate::oauth::OauthSettings;
 use crate::outbound::EndpointTransport as Spoken;
-use colibri_policy::{FlowLabels, SchemaCheck, ToolRules};
 pub use colibri_api::ServerIsolation as Isolation;
+use colibri_policy::{FlowLabels, SchemaCheck, ToolRules};
 
 /// One server.
 #[derive(Debug, Clone, PartialEq)]

@@ -15,9 +15,9 @@ pub use model::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
 
 use anyhow::Context as _;
 
+use colibri_api::{HELPER, PrivMode, complete_command, paths};
 use colibri_policy::Contract;
 use colibri_policy::file::{self, FileError};
-use colibri_api::{HELPER, PrivMode, complete_command, paths};
 use colibri_protocol::Method;
 use colibri_protocol::method::OPERATORS;
 use colibri_registry::{EntryValue, StdioCommand};

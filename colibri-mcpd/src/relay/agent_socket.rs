@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow_slot::FlowSlot;
 use colibri_policy::{AgentTools, Terms};
-use crate::store::HostLease;
+use colibri_store::HostLease;
 use parking_lot::Mutex;
 
 /// One instance of an agent. Which socket a connection came in on says which: it needs no secret,

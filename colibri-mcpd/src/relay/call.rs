@@ -18,16 +18,16 @@ use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
 use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
-use crate::ledger::{CostLedger, ListedToolCost};
-use colibri_policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
 use crate::results::Results;
 use colibri_peer::{Outbox, SharedBytes};
+use colibri_policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
     AnswerBody as OwnAnswer, Askable, ClientInfo, Code, DeferredTask, Failure, MetaRecord, Method,
     RpcError, Version,
 };
+use colibri_store::cost_ledger::{CostLedger, ListedToolCost};
 use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
 use colibri_wire::{Edits, Json, RequestId};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::call::Call;
 use super::exit::{ClientMessage, ExitAnswer};
-use crate::ledger::{CostLedger, CostLine, Payer};
-use colibri_policy::{FieldFact, ResultFacts};
 use colibri_api::{CostDay, CostSum};
+use colibri_policy::{FieldFact, ResultFacts};
 use colibri_protocol::Method;
+use colibri_store::cost_ledger::{CostLedger, CostLine, Payer};
 use colibri_text::label;
 
 /// The most bytes of a model's name.

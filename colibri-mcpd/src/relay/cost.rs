@@ -8,9 +8,9 @@ use std::time::{Duration, SystemTime};
 use super::call::{Call, CallOutcome};
 use super::client::Client;
 use super::target::Upstream;
-use colibri_policy::{Rights, Terms};
 use crate::results::MOST_COUNTED;
 use colibri_api::{CostDay, CostMode, CostSetBy};
+use colibri_policy::{Rights, Terms};
 use colibri_protocol::{Code, Failure, Method};
 
 /// Results up to so many bytes are relayed whole however little is left. It bounds what calls that

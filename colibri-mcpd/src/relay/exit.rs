@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, no_such_tool};
 use super::target::Upstream;
-use colibri_policy::ReportedFailure;
 use crate::results::MediaBytes;
+use colibri_policy::ReportedFailure;
 use colibri_protocol::{
     self as protocol, AnswerBody as OwnAnswer, AnswerShape, AttemptFailure, Code, Failure,
     FailureCause, FailureClass, MetaRecord, Method,

@@ -12,8 +12,8 @@ use colibri_wire::Json;
 use super::call::{Call, Chain, ServerAnswer};
 use super::client::Client;
 use super::flow_slot::{FlowSlot, PreviousSession};
-use colibri_policy::{FlowCall, FlowSuspension, RuleVerdict, SessionFlow};
 use colibri_peer::aside;
+use colibri_policy::{FlowCall, FlowSuspension, RuleVerdict, SessionFlow};
 
 /// The least bytes of a result that is not looked through on a thread that serves clients.
 const LARGE: usize = 64 << 10;

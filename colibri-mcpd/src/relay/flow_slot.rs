@@ -224,8 +224,8 @@ fn insert(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colibri_policy::{MayList, MayPlace};
     use colibri_api::{MayPattern, TaskLimits};
+    use colibri_policy::{MayList, MayPlace};
 
     fn owner(name: &str) -> FlowOwner {
         (1001, name.into())

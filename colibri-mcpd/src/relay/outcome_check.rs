@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::call::{Call, CallOutcome, Chain, ServerAnswer};
 use super::deferred_call::DeferredCall;
 use super::exit;
-use colibri_policy::{AnswerContract, Left, ReportedFailure};
 use colibri_api::PERSON;
+use colibri_policy::{AnswerContract, Left, ReportedFailure};
 use colibri_protocol::{Code, DeferredTask, Method};
 use colibri_wire::{Edits, Json};
 

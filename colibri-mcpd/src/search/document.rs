@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use super::words::words;
 use crate::catalog::Item;
-use crate::store::FIELDS;
 use colibri_api::first_sentence;
+use colibri_store::FIELDS;
 use colibri_wire::Json;
 
 /// The most bytes of a text of a definition that are searched: one that names everything is not to

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 
 use self::words::NameWords;
 use crate::catalog::{CatalogTable, Item};
-use crate::store::{StoreError, ToolIndex};
 use crate::summaries::SummaryTable;
 use colibri_protocol::Feature;
+use colibri_store::{StoreError, ToolIndex};
 use parking_lot::Mutex;
 
 /// The weight of a word that stands for one of the query.

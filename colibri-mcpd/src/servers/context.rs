@@ -11,12 +11,12 @@ use super::listing::Catalogue;
 use super::tasks::ServerTasks;
 use crate::confine::Spawner;
 use crate::oauth;
-use colibri_policy::{PinCheck, Pins, UserQuotas};
 use crate::registry::ServerSpec;
 use crate::registry::secrets::{Redactor, SecretStore};
 use crate::relay::Chain;
-use crate::store::Database;
 use colibri_peer::ByteBudget;
+use colibri_policy::{PinCheck, Pins, UserQuotas};
+use colibri_store::Database;
 
 /// The daemon's parts that servers need.
 pub struct ServerDependencies {

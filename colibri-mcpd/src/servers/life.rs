@@ -474,15 +474,15 @@ mod tests {
     use crate::board::Board;
     use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};
     use crate::oauth::TokenStore;
-    use colibri_policy::quota::UserQuota;
-    use colibri_policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
     use crate::registry::secrets::SecretStore;
     use crate::registry::{RegisteredServer, parse};
     use crate::relay::{CallMetrics, CallRules, Chain, Recorder};
     use crate::servers::{ServerContext, ServerDependencies};
-    use crate::store::Database;
     use colibri_api::PrivMode;
     use colibri_peer::{ByteBudget, Outbox};
+    use colibri_policy::quota::UserQuota;
+    use colibri_policy::{ApprovalQueue, Clients, DEFAULT_EXPIRY, Gates, UserQuotas};
+    use colibri_store::Database;
 
     use colibri_protocol::{Askable, Version};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::store::{self, CatalogueEntry, CatalogueKey, Database};
 use colibri_protocol::upstream::Capabilities;
 use colibri_protocol::{Feature, Version};
+use colibri_store::{CatalogueEntry, CatalogueKey, Database, StoreError};
 use colibri_wire::Json;
 
 /// The report and the items of one server.
@@ -80,7 +80,7 @@ impl Catalogue {
         server: &str,
         digest: &str,
         executable: &str,
-    ) -> Result<(), store::StoreError> {
+    ) -> Result<(), StoreError> {
         let entry = CatalogueEntry {
             protocol_version: self
                 .version
@@ -118,7 +118,7 @@ impl Catalogue {
         server: &str,
         digest: &str,
         executable: &str,
-    ) -> Result<Option<Catalogue>, store::StoreError> {
+    ) -> Result<Option<Catalogue>, StoreError> {
         let entry = store.catalogue(CatalogueKey {
             server,
             digest,

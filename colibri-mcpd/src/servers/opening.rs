@@ -17,8 +17,8 @@ use super::server::HostedServer;
 use super::session::ServerSession;
 use super::slots::{ProcessSlot, Slots, StartResult};
 use super::state::ProcessKey;
-use colibri_policy::Caller;
 use crate::relay::Client;
+use colibri_policy::Caller;
 use colibri_protocol::{Askable, Code, Failure, FailureCause};
 
 impl HostedServer {

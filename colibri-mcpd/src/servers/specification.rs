@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use super::context::ServerContext;
 use super::start_queue::StartQueue;
 use super::tap::Taps;
-use colibri_policy::{Contract, ServerRules};
 use crate::registry::{Isolation, RegisteredServer, ServerSpec};
 use crate::relay::{CallMetrics, Chain};
+use colibri_policy::{Contract, ServerRules};
 use colibri_protocol::{Code, Failure, Version};
 
 /// The time limits of one server, defaults filled in.

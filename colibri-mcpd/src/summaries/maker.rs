@@ -14,8 +14,8 @@ use super::summary_call::{self, SummaryCallOutcome};
 use super::summary_table::{SummaryKey, SummaryTable};
 use super::tools::{SummarisableTool, ToolSource};
 use crate::catalog::ServerHost;
-use crate::store::{Database, StoreError, now_ms};
 use colibri_peer::aside;
+use colibri_store::{Database, StoreError, now_ms};
 
 /// The most calls of an hour.
 pub(super) const MAX_CALLS: usize = 600;

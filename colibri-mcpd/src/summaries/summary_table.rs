@@ -8,7 +8,7 @@ use tokio::sync::{Notify, watch};
 use tracing::warn;
 
 use crate::catalog::Item;
-use crate::store::{Database, MAX_SUMMARIES, StoredSummary};
+use colibri_store::{Database, MAX_SUMMARIES, StoredSummary};
 
 /// The time for which a model is not asked again that had nothing to say of a definition, in
 /// milliseconds.

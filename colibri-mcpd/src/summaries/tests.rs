@@ -13,7 +13,7 @@ use super::maker::{
 };
 use super::summary_table::{SummaryKey, SummaryTable};
 use super::tools::{SummarisableTool, ToolSource};
-use crate::store::Database;
+use colibri_store::Database;
 
 /// The tools of a test: what is sent, by server, name and pin.
 #[derive(Default)]

@@ -16,14 +16,14 @@ use crate::world::{PATIENCE, PERSON, Peer, World, code};
 use crate::{ALL, OPEN, REGISTRY, SESSION};
 use colibri_api::{CostDay, CostMode, CostSetBy, NewTask, TaskStatus};
 use colibri_mcpd::board::BoardActor;
-use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
 use colibri_mcpd::relay::{
     Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer,
     TargetDescription, Upstream,
 };
-use colibri_mcpd::store::CostQuery;
 use colibri_peer::{ByteBudget, Outbox};
+use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
 use colibri_protocol::{Failure, Feature, Method, Version};
+use colibri_store::CostQuery;
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 
 /// A client policy that says this of the cost of the agent's person and of the one who runs the

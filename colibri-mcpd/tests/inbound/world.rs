@@ -16,18 +16,18 @@ use colibri_mcpd::confine::{
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::inbound::{AgentDoors, Listener};
-use colibri_mcpd::ledger::CostLedger;
 use colibri_mcpd::model::{ModelRelays, RecordEvent};
-use colibri_policy::{
-    AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, SystemAccounts, UserQuotas,
-};
 use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry, parse};
 use colibri_mcpd::relay::request_state::RequestStates;
 use colibri_mcpd::relay::{AgentSocket, AgentUsage, CallMetrics, CallRules, Chain, Recorder};
 use colibri_mcpd::servers;
-use colibri_mcpd::store::Database;
 use colibri_peer::{ByteBudget, Frame, FrameReader};
+use colibri_policy::{
+    AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, SystemAccounts, UserQuotas,
+};
+use colibri_store::Database;
+use colibri_store::cost_ledger::CostLedger;
 use colibri_trail::{SegmentLimits, Trail, TrailHead, TrailOptions, Witness};
 use colibri_wire::{Envelope, EnvelopeKind};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use colibri_api::{NewTask, TaskLimits, TaskStatus};
 use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
 use colibri_policy::{Clients, Gates};
 use colibri_mcpd::relay::{CallRules, Recorder};
-use colibri_mcpd::store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity};
+use colibri_store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity};
 use colibri_tests::{Postgres, open_trail, wait_for};
 use colibri_trail::Signer;
 use tempfile::TempDir;

@@ -28,7 +28,10 @@ impl BuiltinTool for CancelTask {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let task = context.board.cancel(context.who, self.task, &self.reason)?;
+        let task = context
+            .board
+            .cancel(context.who, self.task, &self.reason)
+            .map_err(store_failure)?;
         one_task(task, None, context.who.uid)
     }
 }

@@ -6,10 +6,10 @@ use super::super::summary::created;
 use super::super::tool::ConfirmRule;
 use super::prelude::*;
 use crate::board::{Board, BoardActor};
-use crate::store::{
+use colibri_api::{CreatedTask, NewTask, Task, TaskLimits, TaskStatus};
+use colibri_store::{
     MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,
 };
-use colibri_api::{CreatedTask, NewTask, Task, TaskLimits, TaskStatus};
 
 /// The most characters of a group's name.
 const MAX_GROUP: usize = 64;
@@ -113,7 +113,7 @@ fn create(
         share: given.share.as_deref().map(share).transpose()?,
         limits,
     };
-    Ok(board.create(who, new, None)?)
+    Ok(board.create(who, new, None).map_err(store_failure)?)
 }
 
 /// True if the arguments share the task with others. A model may have been told to, with others' assistants in the end.

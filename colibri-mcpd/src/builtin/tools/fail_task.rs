@@ -35,7 +35,8 @@ impl BuiltinTool for FailTask {
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         let task = context
             .board
-            .fail(context.who, self.task, self.claim, &self.reason)?;
+            .fail(context.who, self.task, self.claim, &self.reason)
+            .map_err(store_failure)?;
         one_task(task, None, context.who.uid)
     }
 }

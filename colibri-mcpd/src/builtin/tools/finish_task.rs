@@ -40,7 +40,8 @@ impl BuiltinTool for FinishTask {
         let result = self.result.get().replace(['\n', '\r'], " ");
         let task = context
             .board
-            .finish(context.who, self.task, self.claim, &result)?;
+            .finish(context.who, self.task, self.claim, &result)
+            .map_err(store_failure)?;
         one_task(task, None, context.who.uid)
     }
 }

@@ -27,7 +27,10 @@ impl BuiltinTool for GetTask {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let (task, result) = context.board.task(context.who, self.task)?;
+        let (task, result) = context
+            .board
+            .task(context.who, self.task)
+            .map_err(store_failure)?;
         if let Some(flow) = context.flow {
             flow.read([&task]);
             result

@@ -3,10 +3,10 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, label, labels, text};
 use super::super::summary::created;
 use super::prelude::*;
-use crate::store::{
+use colibri_api::{CreatedTask, NewTask, TaskStatus};
+use colibri_store::{
     MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_TITLE, PRIORITY_DEFAULT,
 };
-use colibri_api::{CreatedTask, NewTask, TaskStatus};
 
 /// The arguments of `colibri_intake_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -58,6 +58,12 @@ impl BuiltinTool for IntakeTask {
             share: None,
             limits: context.inherited(),
         };
-        created(context.board.create(who, new, None)?, who.uid)
+        created(
+            context
+                .board
+                .create(who, new, None)
+                .map_err(store_failure)?,
+            who.uid,
+        )
     }
 }

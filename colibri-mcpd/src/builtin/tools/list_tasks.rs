@@ -3,8 +3,8 @@
 use super::super::arguments::{LABEL_PATTERN, given, label, name, whole};
 use super::super::summary::{push_list, task_line};
 use super::prelude::*;
-use crate::store::{MAX_LABEL, MAX_PAGE, PAGE_DEFAULT, TaskFilter};
 use colibri_api::{TaskStatus, Tasks};
+use colibri_store::{MAX_LABEL, MAX_PAGE, PAGE_DEFAULT, TaskFilter};
 use colibri_text::counted;
 
 /// The arguments of `colibri_list_tasks`.
@@ -43,7 +43,9 @@ impl BuiltinTool for ListTasks {
             source: self.source,
         };
         let BuiltinContext { board, who, .. } = context;
-        let page = board.tasks(*who, &filter, self.limit, self.cursor.as_deref())?;
+        let page = board
+            .tasks(*who, &filter, self.limit, self.cursor.as_deref())
+            .map_err(store_failure)?;
         if let Some(flow) = context.flow {
             flow.read(&page.tasks);
         }

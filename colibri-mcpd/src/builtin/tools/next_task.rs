@@ -3,8 +3,8 @@
 use super::super::arguments::{ArgumentError, LABEL_PATTERN, some_labels, whole};
 use super::super::summary::task_line;
 use super::prelude::*;
-use crate::store::{MAX_CAPABILITIES, MAX_CAPABILITY};
 use colibri_api::NextTask;
+use colibri_store::{MAX_CAPABILITIES, MAX_CAPABILITY};
 
 /// The arguments of `colibri_next_task`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -47,7 +47,9 @@ impl BuiltinTool for NextTaskArguments {
             let why = "agents must leave out task, capabilities and shared: the daemon chooses their task";
             return Err(ArgumentError(why.to_owned()).into());
         }
-        let task = board.next(*who, task.map(u64::from), capabilities.as_deref(), shared)?;
+        let task = board
+            .next(*who, task.map(u64::from), capabilities.as_deref(), shared)
+            .map_err(store_failure)?;
         task.iter().for_each(|task| context.claims(task));
         let text = match &task {
             Some(task) => format!("Claim {} of task {}", task.claim, task_line(task, who.uid)),

@@ -1,6 +1,7 @@
 //! The names, bounds and defaults that several tools need.
 
 pub(super) use super::super::context::BuiltinContext;
+pub(super) use super::super::store_failure::store_failure;
 pub(super) use super::super::summary::{ToolOutcome, outcome};
 pub(super) use super::super::tool::{Access, BuiltinRules, BuiltinTool};
 pub(super) use colibri_api::schema::of_answer;
@@ -9,7 +10,7 @@ pub(super) use schemars::JsonSchema;
 pub(super) use serde::Deserialize;
 pub(super) use serde_json::Value;
 
-use crate::store::PRIORITY_DEFAULT;
+use colibri_store::PRIORITY_DEFAULT;
 
 /// The most characters of a server id.
 pub(super) const MAX_SERVER_ID: usize = 32;

@@ -37,10 +37,10 @@ impl BuiltinTool for ReleaseTask {
         if who.agent.is_some() && self.claim.is_none() {
             return Err(ArgumentError("argument claim is missing".to_owned()).into());
         }
-        let task =
-            context
-                .board
-                .release(who, self.task, self.claim.map(u64::from), &self.reason)?;
+        let task = context
+            .board
+            .release(who, self.task, self.claim.map(u64::from), &self.reason)
+            .map_err(store_failure)?;
         one_task(task, None, who.uid)
     }
 }

@@ -5,13 +5,13 @@ use super::super::arguments::{
 };
 use super::super::summary::{MAX_SUMMARY_TEXT, push_list};
 use super::prelude::*;
-use crate::store::{
-    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,
-};
 use colibri_api::{
     NewTask, Schedule, ScheduledCall, ScheduledWork, Schedules, TaskLimits, TaskStatus, Timing,
 };
 use colibri_protocol::Code;
+use colibri_store::{
+    MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,
+};
 use colibri_text::{brief, counted};
 use serde_json::value::RawValue;
 
@@ -133,12 +133,14 @@ fn scheduled(context: &BuiltinContext<'_>, asked: ScheduleTask) -> Result<Vec<Sc
     let BuiltinContext { board, who, .. } = *context;
     let wrong = |why: &str| Failure::from(ArgumentError(why.to_owned()));
     match asked.action {
-        ScheduleAction::List => return Ok(board.schedules(who)?),
+        ScheduleAction::List => return Ok(board.schedules(who).map_err(store_failure)?),
         ScheduleAction::Delete => {
             let id = asked
                 .schedule
                 .ok_or_else(|| wrong("argument schedule is missing"))?;
-            return Ok(vec![board.unschedule(who, id.into())?]);
+            return Ok(vec![
+                board.unschedule(who, id.into()).map_err(store_failure)?,
+            ]);
         }
         ScheduleAction::Create => {}
     }
@@ -185,5 +187,9 @@ fn scheduled(context: &BuiltinContext<'_>, asked: ScheduleTask) -> Result<Vec<Sc
         every_s: asked.every_s.map(u64::from),
         at: asked.at,
     };
-    Ok(vec![board.schedule_work(who, timing, work)?])
+    Ok(vec![
+        board
+            .schedule_work(who, timing, work)
+            .map_err(store_failure)?,
+    ])
 }

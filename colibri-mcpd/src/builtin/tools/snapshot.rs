@@ -20,7 +20,10 @@ impl BuiltinTool for SnapshotArguments {
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
         let (view, tasks) = (
             (context.look)(),
-            context.board.task_counts(Some(context.who))?,
+            context
+                .board
+                .task_counts(Some(context.who))
+                .map_err(store_failure)?,
         );
         let snapshot = Snapshot {
             daemon: view.daemon,

@@ -28,7 +28,10 @@ impl BuiltinTool for StartTask {
     const ANSWER_SCHEMA: Option<fn() -> Value> = Some(of_answer::<OneTask>);
 
     fn answer(self, context: &BuiltinContext<'_>) -> Result<ToolOutcome, Failure> {
-        let task = context.board.start(context.who, self.task, self.claim)?;
+        let task = context
+            .board
+            .start(context.who, self.task, self.claim)
+            .map_err(store_failure)?;
         context.claims(&task);
         one_task(task, None, context.who.uid)
     }

@@ -5,8 +5,8 @@ use hyper::http::uri::Authority;
 use hyper::{StatusCode, Uri};
 
 use super::refusal::HttpRefusal;
-use colibri_policy::Gate;
 use crate::relay::Client;
+use colibri_policy::Gate;
 
 /// The header field that closes gates for a request or a session, as the hello does for a
 /// connection that writes lines.

@@ -19,9 +19,9 @@ use crate::daemon::Daemon;
 use crate::daemon::connections::ConnectionKind as Entered;
 use crate::inbound::messages::{ClientMessages, split_batch};
 use crate::ops::own_target::Own;
-use colibri_policy::Caller;
 use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};
 use colibri_peer::{OutboxBatch, Tenant, aside};
+use colibri_policy::Caller;
 use colibri_protocol::rpc_error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,

@@ -14,9 +14,9 @@ use super::checks::Narrow;
 use super::stream::{HttpEventStream, ReplayBudget, StreamReader};
 use crate::daemon::Daemon;
 use crate::daemon::connections::ConnectionKind;
-use colibri_policy::Caller;
 use crate::relay::{AdmissionLimit, Client, ClientSession};
 use colibri_peer::Tenant;
+use colibri_policy::Caller;
 use colibri_text::hex;
 use colibri_wire::RequestId;
 

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 
 use super::reply::{Source, TakenEvents, events};
 use crate::daemon::Daemon;
-use colibri_policy::quota::ConnectionPermit;
 use crate::relay::Client;
 use colibri_peer::OutboxBatch;
+use colibri_policy::quota::ConnectionPermit;
 
 /// The most events of a stream that are kept.
 const MAX_EVENTS: usize = 1000;

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::{MAX_PAGE, TaskFilter};
+use crate::{MAX_PAGE, TaskFilter};
 use colibri_api::NewTask;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};

@@ -11,14 +11,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::store::{self, CostKey, Database};
+use crate::{CostKey, Database, StoreError};
 use book::Book;
 pub use book::{CostLine, ListedToolCost, Payer};
 use colibri_api::{CostDay, CostSum};
 use parking_lot::Mutex;
 
 /// The interval at which counts go to the store.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(10);
+pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The number of days that are stored.
 const KEPT_DAYS: u32 = 400;
@@ -76,7 +76,7 @@ impl CostLedger {
     }
 
     /// Counts a list of tools that was answered.
-    pub(crate) fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
+    pub fn count_list(&self, payer: &Payer<'_>, tools: &Arc<[ListedToolCost]>) {
         self.book.lock().count_list(payer, tools);
     }
 
@@ -84,7 +84,7 @@ impl CostLedger {
     ///
     /// # Errors
     /// It cannot be written now. It stays counted.
-    pub fn write(&self, store: &Database) -> Result<(), store::StoreError> {
+    pub fn write(&self, store: &Database) -> Result<(), StoreError> {
         let mut written = self.written.lock();
         let today = CostDay::of(SystemTime::now());
         let costs = self.book.lock().take(today);
@@ -109,7 +109,7 @@ impl CostLedger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::CostQuery;
+    use crate::CostQuery;
     use colibri_api::CostsBy;
 
     const ONE: CostSum = CostSum {

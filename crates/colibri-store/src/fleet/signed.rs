@@ -17,9 +17,9 @@ use sha2::{Digest as _, Sha256};
 use super::lease_renewal::CLAIMS;
 use super::people::{Account, FOREIGN, People, is_foreign};
 use super::state::FleetState;
-use crate::store::error::TransactionError;
-use crate::store::row_seal::RowSeal;
-use crate::store::statements::{HostNames, Statements};
+use crate::error::TransactionError;
+use crate::row_seal::RowSeal;
+use crate::statements::{HostNames, Statements};
 
 /// The kinds of signed texts.
 const TASK: &str = "colibri-mcp/board/task/v1";
@@ -56,7 +56,7 @@ enum ForeignRow {
 }
 
 /// The digest of a result, as PostgreSQL makes it.
-pub(in crate::store) fn digest(result: &str) -> String {
+pub(crate) fn digest(result: &str) -> String {
     hex(&Sha256::digest(result.as_bytes()))
 }
 
@@ -70,7 +70,7 @@ fn is_by_claimer(status: TaskStatus) -> bool {
 
 /// Signs and checks rows for one host.
 #[derive(Clone, Copy)]
-pub(in crate::store) struct RowSigner<'a> {
+pub(crate) struct RowSigner<'a> {
     pub(super) state: &'a FleetState,
     pub(super) people: &'a People,
     pub(super) names: &'a dyn HostNames,
@@ -148,7 +148,7 @@ impl RowSigner<'_> {
     }
 
     /// This host's name, and its signature of a task's state.
-    pub(in crate::store) fn sign_state(&self, task: &Task, result: Option<&str>) -> [Value; 2] {
+    pub(crate) fn sign_state(&self, task: &Task, result: Option<&str>) -> [Value; 2] {
         let own = &self.state.host;
         let result = result.map(digest);
         let text = self.state_text(task, &own.name, result.as_deref());
@@ -156,7 +156,7 @@ impl RowSigner<'_> {
     }
 
     /// Signs a task that was just added, as this host meant it and not as the database returned it.
-    pub(in crate::store) fn sign_task(
+    pub(crate) fn sign_task(
         &self,
         statements: &mut dyn Statements,
         task: &mut Task,
@@ -222,7 +222,7 @@ impl RowSigner<'_> {
 
     /// Signs a schedule that was just added: its number, times, work, creator, and time of
     /// creation.
-    pub(in crate::store) fn sign_schedule(
+    pub(crate) fn sign_schedule(
         &self,
         statements: &mut dyn Statements,
         id: u64,

@@ -14,7 +14,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
+    pub fn requeue_lapsed(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         let why = "its claim lapsed: nobody renewed it";
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
         let mut requeued = Vec::new();
@@ -37,11 +37,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Board`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_of_lost_hosts(
-        &self,
-        now: u64,
-        tell: Tell<'_>,
-    ) -> Result<Vec<Task>, StoreError> {
+    pub fn requeue_of_lost_hosts(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
         if self.fleet().is_none() {
             return Ok(Vec::new());
         }
@@ -61,7 +57,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_of(
+    pub fn requeue_of(
         &self,
         session: &str,
         why: &str,
@@ -83,7 +79,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
+    pub fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
         self.free_all("for_session = ?1", self.session_name(session).into(), now)
     }
 
@@ -110,7 +106,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn requeue_all_instances(
+    pub fn requeue_all_instances(
         &self,
         why: &str,
         now: u64,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use colibri_api::{CostDay, CostSum};
 
-use crate::store::CostKey;
+use crate::CostKey;
 
 /// The most names that are counted for one payer, so that no servers, whatever they list, make the
 /// ledger long. Further tools of a server are counted together, as those are that there are not. A

@@ -45,7 +45,7 @@ impl HostLease {
     }
 
     /// True if the lease of this number is in force.
-    pub(crate) fn is_in_force(&self, number: u64) -> bool {
+    pub fn is_in_force(&self, number: u64) -> bool {
         let until = *self.until.lock();
         number == self.number() && until.is_some_and(|until| elapsed() < until)
     }

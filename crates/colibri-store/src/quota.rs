@@ -103,7 +103,7 @@ mod tests {
     use colibri_api::{NewTask, Schedule, ScheduledWork, TaskStatus, Timing};
 
     use super::*;
-    use crate::store::{Actor, Database};
+    use crate::{Actor, Database};
 
     const ALICE: u32 = 1001;
     const BOB: u32 = 1002;

@@ -163,12 +163,12 @@ impl Database {
     }
 
     /// True if this is a person who has no account on this host.
-    pub(crate) fn is_foreign(&self, uid: u32) -> bool {
+    pub fn is_foreign(&self, uid: u32) -> bool {
         self.fleet.is_some() && is_foreign(uid)
     }
 
     /// Leaves a task's host out where there is only this one.
-    pub(crate) fn show_host(&self, task: &mut Task) {
+    pub fn show_host(&self, task: &mut Task) {
         if !self.fleet.as_ref().is_some_and(|fleet| fleet.has_others()) {
             task.host = None;
         }
@@ -181,19 +181,19 @@ impl Database {
     }
 
     /// The board's time, where that is the database's.
-    pub(crate) fn board_time(&self) -> Option<u64> {
+    pub fn board_time(&self) -> Option<u64> {
         self.fleet.as_ref()?.lease().board_time()
     }
 
     /// True if the board's database cannot be used now.
-    pub(crate) fn is_away(&self) -> bool {
+    pub fn is_away(&self) -> bool {
         self.fleet
             .as_ref()
             .is_some_and(|fleet| fleet.away().is_some())
     }
 
     /// Waits until something on the board may have been changed by another host.
-    pub(crate) async fn woken(&self) {
+    pub async fn woken(&self) {
         match &self.fleet {
             Some(fleet) => fleet.woken().await,
             None => std::future::pending().await,
@@ -203,7 +203,7 @@ impl Database {
 
 /// Milliseconds since the epoch, as everything in the store is dated; 0 if the clock stands before
 /// it.
-pub(crate) fn now_ms() -> u64 {
+pub fn now_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -468,7 +468,7 @@ fn migrate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{CatalogueKey, Database, UserDay};
+    use crate::{CatalogueKey, Database, UserDay};
     use colibri_api::CostDay;
     use std::os::unix::fs::symlink;
 

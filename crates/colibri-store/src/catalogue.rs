@@ -82,7 +82,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`]; what was known before then still is.
-    pub(crate) fn put_catalogue(
+    pub fn put_catalogue(
         &self,
         key: CatalogueKey<'_>,
         entry: &CatalogueEntry,

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use super::Fleet;
 use super::statements::TransactionState;
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 
 /// The interval of looks at what others request and have signed.
 const EVERY: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl Fleet {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(crate) fn witness_each_other(
+    pub fn witness_each_other(
         self: &Arc<Self>,
         state_dir: &Path,
         sealed: impl Fn() -> Option<u64> + Send + 'static,

@@ -55,7 +55,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn keep_costs(&self, costs: &[UserDay]) -> Result<(), StoreError> {
+    pub fn keep_costs(&self, costs: &[UserDay]) -> Result<(), StoreError> {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
         self.transact(|transaction| {
             let mut statement = transaction.prepare_cached(

@@ -75,7 +75,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
-    pub(crate) fn claim_next(
+    pub fn claim_next(
         &self,
         who: Actor<'_>,
         seeks: Seeks<'_>,
@@ -162,7 +162,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
+    pub fn held_by(&self, session: &str) -> Result<Option<Task>, StoreError> {
         let sql = format!(
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
         );
@@ -175,7 +175,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn claimed(&self) -> Result<Vec<Task>, StoreError> {
+    pub fn claimed(&self) -> Result<Vec<Task>, StoreError> {
         let sql = format!("SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started')");
         let mut claimed = self.on_board(|statements| statements.all(&sql, &[], read))?;
         claimed.retain(|task| task.foreign.is_none());
@@ -187,7 +187,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Task`] for what the order cannot be carried out on; [`StoreError::Sqlite`],
     /// [`StoreError::Unrecorded`].
-    pub(crate) fn order(
+    pub fn order(
         &self,
         id: u64,
         who: Actor<'_>,
@@ -218,7 +218,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Task`] where it is not queued, kept for another, or another person's;
     /// [`StoreError::Sqlite`].
-    pub(crate) fn reserve(
+    pub fn reserve(
         &self,
         id: u64,
         (who, session): (Actor<'_>, &str),
@@ -254,7 +254,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn renew(&self, task: &Task) -> Result<(), StoreError> {
+    pub fn renew(&self, task: &Task) -> Result<(), StoreError> {
         let until = task.lease_until.map(u64::cast_signed);
         let sql = "UPDATE tasks SET lease_until = ?1
                    WHERE id = ?2 AND claim = ?3 AND status IN ('claimed', 'started') AND lease_until > 0";
@@ -270,7 +270,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn busy_sessions(&self, now: u64) -> Result<Vec<String>, StoreError> {
+    pub fn busy_sessions(&self, now: u64) -> Result<Vec<String>, StoreError> {
         let sql = "SELECT claimed_session FROM tasks
                    WHERE status IN ('claimed', 'started') AND claimed_session IS NOT NULL
                    UNION SELECT for_session FROM tasks WHERE status = 'queued' AND for_session IS NOT NULL
@@ -284,7 +284,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
+    pub fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
         // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of
         // them. SQLite would take the index of the status instead.
         let tasks = if self.fleet().is_some() {
@@ -312,7 +312,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn next_waiting(
+    pub fn next_waiting(
         &self,
         person: u32,
         capabilities: &[String],

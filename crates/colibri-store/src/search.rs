@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use super::error::StoreError;
 
 /// The fields of a tool, in the order of `WEIGHTS`.
-pub(crate) const FIELDS: usize = 6;
+pub const FIELDS: usize = 6;
 
 /// The weights of a word by field: server, name, title, description, names of parameters, summary.
 const WEIGHTS: &str = "8.0, 20.0, 8.0, 1.0, 0.5, 5.0";

@@ -12,25 +12,25 @@ use rusqlite::types::Value;
 use sha2::{Digest, Sha256};
 
 /// The most characters of a title.
-pub(crate) const MAX_TITLE: usize = 200;
+pub const MAX_TITLE: usize = 200;
 /// The most characters of a description, or of the free text of an intake.
-pub(crate) const MAX_DESCRIPTION: usize = 10_000;
+pub const MAX_DESCRIPTION: usize = 10_000;
 /// The most characters of a source.
-pub(crate) const MAX_LABEL: usize = 64;
+pub const MAX_LABEL: usize = 64;
 /// The most required capabilities of a task.
-pub(crate) const MAX_CAPABILITIES: usize = 16;
+pub const MAX_CAPABILITIES: usize = 16;
 /// The most characters of one capability.
-pub(crate) const MAX_CAPABILITY: usize = 64;
+pub const MAX_CAPABILITY: usize = 64;
 /// The highest priority; 0 is the lowest.
-pub(crate) const MAX_PRIORITY: u8 = 9;
+pub const MAX_PRIORITY: u8 = 9;
 /// The priority of a task for which none was said.
-pub(crate) const PRIORITY_DEFAULT: u8 = 5;
+pub const PRIORITY_DEFAULT: u8 = 5;
 /// The most tasks of a page.
-pub(crate) const MAX_PAGE: u32 = 100;
+pub const MAX_PAGE: u32 = 100;
 /// The tasks of a page for which no limit was said.
-pub(crate) const PAGE_DEFAULT: u32 = 50;
+pub const PAGE_DEFAULT: u32 = 50;
 /// The prefix of a deferred call's task source.
-pub(crate) const DEFERRED: &str = "deferred:";
+pub const DEFERRED: &str = "deferred:";
 
 /// Filters a list of tasks; a `None` does not restrict it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,7 +85,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::OpenTasks`], [`StoreError::Full`]; [`StoreError::Sqlite`],
     /// [`StoreError::Unrecorded`].
-    pub(crate) fn add_task(
+    pub fn add_task(
         &self,
         new: NewTask,
         for_session: Option<&str>,
@@ -101,7 +101,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Deferred`] where they have `most` open ones of such sources; as
     /// [`Database::add_task`].
-    pub(crate) fn add_deferred(
+    pub fn add_deferred(
         &self,
         new: NewTask,
         most: i64,
@@ -138,7 +138,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Task`] where there is none; [`StoreError::Sqlite`].
-    pub(crate) fn task(&self, id: u64) -> Result<(Task, Option<String>), StoreError> {
+    pub fn task(&self, id: u64) -> Result<(Task, Option<String>), StoreError> {
         let sql = format!("SELECT {COLUMNS}, result FROM tasks WHERE id = ?1");
         let found = match i64::try_from(id) {
             Err(_) => None,
@@ -205,7 +205,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
+    pub fn task_counts(&self, who: Actor<'_>) -> Result<[(TaskStatus, u64); 7], StoreError> {
         let mut values = vec![Value::Null];
         let seen = who.condition(self, &mut values)?;
         let sql = format!("SELECT count(*) FROM tasks WHERE status = ?1 AND {seen}");
@@ -374,7 +374,7 @@ impl Database {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::error::MAX_TASKS;
+    use crate::error::MAX_TASKS;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 

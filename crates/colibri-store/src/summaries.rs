@@ -7,7 +7,7 @@ use super::error::{StoreError, room};
 use rusqlite::{Connection, params};
 
 /// The most summaries that are kept; older ones make room.
-pub(crate) const MAX_SUMMARIES: usize = 20_000;
+pub const MAX_SUMMARIES: usize = 20_000;
 /// For how long a call counts, in milliseconds.
 const HOUR: u64 = 3600 * 1000;
 
@@ -49,11 +49,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::NoRoom`], [`StoreError::Sqlite`].
-    pub(crate) fn put_summary(
-        &self,
-        summary: &StoredSummary,
-        model: &str,
-    ) -> Result<(), StoreError> {
+    pub fn put_summary(&self, summary: &StoredSummary, model: &str) -> Result<(), StoreError> {
         room(self.path(), summary.text.len())?;
         self.with(|connection| {
             let transaction = connection.transaction()?;
@@ -83,7 +79,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
+    pub fn summary_calls(&self, now: u64) -> Result<HashMap<String, usize>, StoreError> {
         self.with(|connection| calls(connection, now))
     }
 
@@ -92,7 +88,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn add_summary_call(
+    pub fn add_summary_call(
         &self,
         server: &str,
         now: u64,

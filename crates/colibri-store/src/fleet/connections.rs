@@ -12,7 +12,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::address::BoardAddress;
 use super::fault::pool_fault;
-use crate::store::error::StoreError;
+use crate::error::StoreError;
 
 /// The most connections of one daemon beside its lease's and that for names and wakes.
 const CONNECTIONS: usize = 6;

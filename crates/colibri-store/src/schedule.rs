@@ -17,7 +17,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Schedules`] where there are too many; [`StoreError::Sqlite`].
-    pub(crate) fn add_schedule(&self, new: &Schedule) -> Result<Schedule, StoreError> {
+    pub fn add_schedule(&self, new: &Schedule) -> Result<Schedule, StoreError> {
         let [timing, work] = [
             serde_json::to_string(&new.timing),
             serde_json::to_string(&new.work),
@@ -57,7 +57,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn schedules(
+    pub fn schedules(
         &self,
         of: Option<u32>,
         due: Option<u64>,
@@ -82,7 +82,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn next_due(&self, after: u64) -> Result<Option<u64>, StoreError> {
+    pub fn next_due(&self, after: u64) -> Result<Option<u64>, StoreError> {
         let (sql, after) = (
             "SELECT min(next_at) FROM schedules WHERE next_at > ?1",
             [after.cast_signed().into()],
@@ -96,7 +96,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Task`] where there is none of theirs; [`StoreError::Sqlite`].
-    pub(crate) fn delete_schedule(
+    pub fn delete_schedule(
         &self,
         id: u64,
         uid: u32,
@@ -116,7 +116,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::OpenTasks`], [`StoreError::Full`], [`StoreError::Sqlite`],
     /// [`StoreError::Unrecorded`]; the run then is still due.
-    pub(crate) fn run_schedule(
+    pub fn run_schedule(
         &self,
         schedule: &Schedule,
         next_at: Option<u64>,
@@ -153,7 +153,7 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub(crate) fn note_outcome(&self, id: u64, outcome: &str) -> Result<(), StoreError> {
+    pub fn note_outcome(&self, id: u64, outcome: &str) -> Result<(), StoreError> {
         let values = [outcome.to_owned().into(), id.cast_signed().into()];
         let sql = "UPDATE schedules SET last_outcome = ?1 WHERE id = ?2";
         self.on_board(|statements| statements.execute(sql, &values).map(drop))

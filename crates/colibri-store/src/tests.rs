@@ -138,11 +138,7 @@ fn a_killed_writer_loses_nothing() {
     let mut seed = 0x2545_F491_4F6C_DD1D_u64;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "--nocapture",
-                "store::tests::child_writes_until_killed",
-            ])
+            .args(["--exact", "--nocapture", "tests::child_writes_until_killed"])
             .env(CHILD, temporary.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 pub(super) const FOREIGN: u32 = 0xF000_0000;
 
 /// True if a uid stands for a person who is none of this host.
-pub(in crate::store) fn is_foreign(uid: u32) -> bool {
+pub(crate) fn is_foreign(uid: u32) -> bool {
     uid >= FOREIGN && uid != u32::MAX
 }
 

@@ -11,9 +11,9 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::connections::BoardConnections;
 use super::fault::fault;
-use crate::store::error::{StoreError, TransactionError};
-use crate::store::row_seal::{RowSeal, SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS, SEAL, SEAL_COLUMNS};
-use crate::store::statements::{BoardRow, HostNames, Statements};
+use crate::error::{StoreError, TransactionError};
+use crate::row_seal::{RowSeal, SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS, SEAL, SEAL_COLUMNS};
+use crate::statements::{BoardRow, HostNames, Statements};
 
 /// The statements of one transaction.
 pub(super) struct FleetStatements<'a> {

@@ -25,7 +25,7 @@ pub enum TaskStep {
 }
 
 /// Is told of a change before it is committed, with the status before; an error undoes it.
-pub(crate) type Tell<'a> = &'a dyn Fn(&Task, Option<TaskStatus>) -> Result<(), String>;
+pub type Tell<'a> = &'a dyn Fn(&Task, Option<TaskStatus>) -> Result<(), String>;
 
 /// Each step: its name, where a task must stand for it, and where it stands then.
 const TABLE: [(TaskStep, &str, &[TaskStatus], TaskStatus); 8] = [

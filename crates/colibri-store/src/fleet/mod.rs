@@ -157,7 +157,7 @@ impl Fleet {
     ///
     /// # Errors
     /// [`StoreError::Board`].
-    pub(crate) fn instances_elsewhere(&self) -> Result<Vec<(String, String)>, StoreError> {
+    pub fn instances_elsewhere(&self) -> Result<Vec<(String, String)>, StoreError> {
         let sql = "SELECT name, instances FROM hosts WHERE name <> ?1 AND lease_until > now_ms() ORDER BY name";
         let own = [Value::from(self.state.host.name.clone())];
         let read = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -263,7 +263,7 @@ impl Fleet {
     }
 
     /// The name of a user on the board.
-    pub(crate) fn person_name(&self, uid: u32) -> String {
+    pub fn person_name(&self, uid: u32) -> String {
         self.rows().person_name(uid)
     }
 

@@ -35,7 +35,7 @@ impl Actor<'_> {
     }
 
     /// True if this actor may see the result of a task: who only shares it does not.
-    pub(crate) fn sees_result(self, task: &Task) -> bool {
+    pub fn sees_result(self, task: &Task) -> bool {
         self.operator || task.said.created_by == self.uid || self.has_claim(task)
     }
 

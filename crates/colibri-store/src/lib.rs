@@ -1,0 +1,69 @@
+//! What the daemon remembers: tasks and schedules, what people spent, the ledger of costs, what was
+//! last seen of every server, the index of tools, summaries.
+//!
+//! [`Database`] is `colibri.db` in the state directory: SQLite, in write-ahead mode and synchronised
+//! at each commit. Tasks and schedules alone, the board, may stand in PostgreSQL instead, which
+//! many hosts share ([`Fleet`]); their SQL is the same. [`cost_ledger`] counts in memory and writes
+//! at intervals.
+//!
+//! Its promises:
+//! - what a method has answered survives the daemon's and the machine's sudden end, and what it had
+//!   not answered is there whole or not at all;
+//! - no user's tasks keep another from theirs: each has a limit, and the last room is the trail's;
+//! - a file of a newer version, of something else, or that others may write, is refused and left as
+//!   it is;
+//! - an error says which file, why, and what to do.
+//!
+//! All methods are synchronous. Reads touch memory; a write waits for the disk, so an asynchronous
+//! caller wraps it in a blocking section. What a task means, and who is told of it, is left to the
+//! daemon's board.
+
+mod actor;
+mod catalogue;
+mod claims;
+mod cost;
+pub mod cost_ledger;
+mod database;
+mod error;
+mod fleet;
+mod ledger;
+mod open;
+mod quota;
+mod requeue;
+mod row_seal;
+mod schedule;
+mod search;
+mod statements;
+mod step;
+mod summaries;
+mod task;
+
+pub use actor::Actor;
+pub use catalogue::{CatalogueEntry, CatalogueKey};
+pub use claims::{ClaimOrder, Seeks};
+pub use cost::UserDay;
+pub use database::Database;
+pub use database::now_ms;
+pub use error::{StoreError, TaskRefusal};
+pub use fleet::{BoardAddress, CountedHost, Fleet, HostIdentity, HostLease, HostPlaces};
+pub use ledger::{CostKey, CostQuery};
+pub use search::FIELDS;
+pub use search::ToolIndex;
+pub use step::TaskStep;
+pub use step::Tell;
+pub use summaries::MAX_SUMMARIES;
+pub use summaries::StoredSummary;
+pub use task::DEFERRED;
+pub use task::MAX_CAPABILITIES;
+pub use task::MAX_CAPABILITY;
+pub use task::MAX_DESCRIPTION;
+pub use task::MAX_LABEL;
+pub use task::MAX_PAGE;
+pub use task::MAX_PRIORITY;
+pub use task::MAX_TITLE;
+pub use task::PAGE_DEFAULT;
+pub use task::PRIORITY_DEFAULT;
+pub use task::TaskFilter;
+
+#[cfg(test)]
+mod tests;
