@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_api::{CostDay, CostMode};
 use colibri_mcpd::catalog::ServerHost;
-use colibri_mcpd::confine::{
+use colibri_confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
 use colibri_mcpd::registry::parse;

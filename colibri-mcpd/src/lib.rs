@@ -24,7 +24,6 @@ pub mod board;
 pub mod builtin;
 pub mod catalog;
 pub mod config;
-pub mod confine;
 pub mod daemon;
 pub mod inbound;
 mod log;

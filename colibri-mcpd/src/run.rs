@@ -18,7 +18,7 @@ use crate::agents::{self, AgentRoster, TaskAgents};
 use crate::board::Scheduler;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
-use crate::confine::{
+use colibri_confine::{
     LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor,
 };
 use crate::daemon::idle;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use colibri_mcpd::confine::supervisor;
+use colibri_confine::supervisor;
 use colibri_mcpd::relay::Recorder;
 use colibri_mcpd::results::Results;
 use echo::{ECHO, echo_server};

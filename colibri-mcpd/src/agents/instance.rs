@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::report::AgentReport;
-use crate::confine::ServerExit;
+use colibri_confine::ServerExit;
 use crate::registry::AgentEntry;
 use crate::relay::AgentSocket;
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::instance::{Ending, Instance, milliseconds};
 use super::record_store::EventFileWriter;
 use super::report::{self, AgentReport};
-use crate::confine::SpawnedServer;
+use colibri_confine::SpawnedServer;
 use crate::registry::AgentKind;
 use crate::servers::{Stderr, StderrExcerpt};
 use colibri_peer::{Frame, FrameReader, aside};

@@ -20,7 +20,7 @@ use super::instance::{Ending, Instance};
 use super::listeners::Models;
 use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
-use crate::confine::Spawner;
+use colibri_confine::Spawner;
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::{CallRules, Recorder};

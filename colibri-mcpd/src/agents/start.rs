@@ -18,7 +18,7 @@ use super::listeners::{Doors, ListenGuard};
 use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
 use crate::board::BoardActor;
-use crate::confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
+use colibri_confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use crate::registry::AgentEntry;
 use crate::relay::{AgentLease, AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;

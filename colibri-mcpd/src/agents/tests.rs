@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard, Models};
 use crate::board::BoardActor;
-use crate::confine::{
+use colibri_confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
 use crate::registry::secrets::SecretStore;

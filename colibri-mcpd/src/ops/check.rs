@@ -7,7 +7,7 @@ use colibri_registry::{EntryValue, StdioCommand};
 use nix::unistd::{Gid, Group};
 
 use crate::config::DaemonConfig;
-use crate::confine::{PATH, check_program};
+use colibri_confine::{PATH, check_program};
 use crate::daemon::sources::{SourceFiles, SourceMetadata, open_pins};
 use crate::log;
 use crate::notices::Webhook;

@@ -13,7 +13,7 @@ use colibri_wire::Json;
 use crate::builtin::store_failure;
 use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
-use crate::confine::Processes;
+use colibri_confine::Processes;
 use crate::daemon::Daemon;
 use crate::registry::EntryTransport;
 use crate::relay::cost::{self, BudgetStatus};

@@ -7,7 +7,7 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use crate::confine::{LaunchSpec, ServerExit, ServerProcess, SpawnedServer, Spawner};
+use colibri_confine::{LaunchSpec, ServerExit, ServerProcess, SpawnedServer, Spawner};
 use colibri_api::script::ScriptLimits;
 use colibri_peer::FrameReader;
 use colibri_protocol::{Code, Failure};

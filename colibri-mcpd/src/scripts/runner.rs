@@ -8,7 +8,7 @@ use super::connection::ScriptConnector;
 use super::outcome;
 use super::running::RunningScripts;
 use super::session::ScriptSession;
-use crate::confine::Spawner;
+use colibri_confine::Spawner;
 use crate::relay::{Call, CallOutcome, Chain, SuspendedCall};
 use colibri_api::script::{ScriptLimits, ScriptOrder};
 use colibri_protocol::{Code, Failure};

@@ -15,7 +15,7 @@ use super::connection::ScriptConnection;
 use super::process::ScriptProcess;
 use super::requests::{CallMessage, ScriptCallMeta};
 use super::running::ScriptGuard;
-use crate::confine::{ServerExit, Spawner};
+use colibri_confine::{ServerExit, Spawner};
 use crate::relay::{Call, Client, Recorder};
 use colibri_api::json_depth;
 use colibri_api::script::{

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::listing::Catalogue;
 use super::tasks::ServerTasks;
-use crate::confine::Spawner;
+use colibri_confine::Spawner;
 use crate::oauth;
 use crate::registry::ServerSpec;
 use crate::registry::secrets::{Redactor, SecretStore};

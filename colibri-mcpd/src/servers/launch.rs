@@ -14,7 +14,7 @@ use super::session::{self, ServerSession, SessionObserver};
 use super::specification::ServerSpecification;
 use super::ssh;
 use super::stderr::Allowance;
-use crate::confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
+use colibri_confine::{JailConfig, LaunchSpec, SpawnError, SpawnedServer, session_id};
 use crate::oauth::OauthAccount;
 use crate::outbound::{Anonymous, EndpointTransport as Spoken};
 use crate::registry::EntryTransport;

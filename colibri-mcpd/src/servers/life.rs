@@ -14,7 +14,7 @@ use super::session::{Crash, ServerSession, SessionEnd, SessionEvent};
 use super::ssh;
 use super::stderr::Stderr;
 use super::tap::Direction;
-use crate::confine::{ServerExit, SpawnedServer};
+use colibri_confine::{ServerExit, SpawnedServer};
 use crate::outbound::SendError;
 use crate::relay::{Call, CallOutcome};
 use colibri_peer::{Frame, FrameReader, aside, together};
@@ -472,7 +472,7 @@ mod tests {
     use super::super::specification::ServerSpecification;
     use super::*;
     use crate::board::Board;
-    use crate::confine::{BoxFuture, ServerProcess, SystemSpawner};
+    use colibri_confine::{BoxFuture, ServerProcess, SystemSpawner};
     use crate::oauth::TokenStore;
     use crate::registry::secrets::SecretStore;
     use crate::registry::{RegisteredServer, parse};

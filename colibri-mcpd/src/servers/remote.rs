@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
+use colibri_confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
 use crate::outbound::{self, Authorizer, Endpoint, SendError};
 use colibri_http::{ConnectionRules, HttpClient};
 

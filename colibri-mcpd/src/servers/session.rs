@@ -20,7 +20,7 @@ use super::process_subscriptions::ProcessSubscriptions;
 use super::specification::ServerSpecification;
 use super::stderr::{Allowance, StderrExcerpt};
 use super::tap::{Direction, TapCaller, TappedFrame};
-use crate::confine::ServerProcess;
+use colibri_confine::ServerProcess;
 use crate::relay::Call;
 use colibri_peer::{Outbox, Slab};
 use colibri_protocol::logging::Level;

@@ -3,7 +3,7 @@
 use anyhow::bail;
 use nix::unistd::{Uid, User};
 
-use crate::confine::ServerExit;
+use colibri_confine::ServerExit;
 use colibri_protocol::{Code, Failure};
 use colibri_registry::{SshTarget, is_user_name};
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use colibri_mcpd::confine::{SpawnError, SpawnedServer};
+use colibri_confine::{SpawnError, SpawnedServer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream};
 use tokio::net::{TcpListener, TcpStream};

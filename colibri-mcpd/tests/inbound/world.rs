@@ -10,7 +10,7 @@ use clap::Parser as _;
 use colibri_mcpd::agents::{self, AgentRoster, ListenGuard};
 use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::config::DaemonFlags;
-use colibri_mcpd::confine::{
+use colibri_confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
 use colibri_mcpd::daemon::Daemon;

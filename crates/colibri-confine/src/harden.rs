@@ -21,14 +21,14 @@ pub fn harden() -> io::Result<()> {
 /// Has nobody but the owner write to what this process makes, and to no socket in particular,
 /// whatever umask it was started with. To be called before there is a second thread, since the
 /// umask is the whole process's.
-pub(crate) fn restrict_umask() {
+pub fn restrict_umask() {
     let bits = Mode::S_IWGRP | Mode::S_IWOTH;
     umask(umask(bits) | bits);
 }
 
 /// Has this process's allocator keep little of what is freed. To be called before there is a second
 /// thread.
-pub(crate) fn keep_little_of_what_is_freed() {
+pub fn keep_little_of_what_is_freed() {
     sys::keep_little_of_what_is_freed();
 }
 
@@ -37,7 +37,7 @@ pub(crate) fn keep_little_of_what_is_freed() {
 ///
 /// # Errors
 /// The capabilities cannot be read.
-pub(crate) fn excess_privilege() -> io::Result<Option<String>> {
+pub fn excess_privilege() -> io::Result<Option<String>> {
     if nix::unistd::getuid().is_root() || nix::unistd::geteuid().is_root() {
         return Ok(Some(ROOT.to_owned()));
     }

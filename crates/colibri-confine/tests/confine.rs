@@ -11,7 +11,7 @@
 #![allow(clippy::unwrap_used, clippy::zombie_processes)]
 
 use colibri_api::PrivMode;
-use colibri_mcpd::confine::{
+use colibri_confine::{
     LaunchSettings, LaunchSpec, ServerExit, SpawnError, SpawnedServer, Spawner as _, SystemSpawner,
     supervisor,
 };
@@ -226,7 +226,7 @@ fn server(kind: &str) -> ExitCode {
             ExitCode::SUCCESS
         }
         "hardened" => {
-            colibri_mcpd::confine::harden::harden().unwrap();
+            colibri_confine::harden::harden().unwrap();
             #[cfg(target_os = "linux")]
             assert!(!nix::sys::prctl::get_dumpable().unwrap());
             say("hardened");

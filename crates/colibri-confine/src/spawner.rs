@@ -419,7 +419,7 @@ pub fn session_id() -> io::Result<String> {
 ///
 /// # Errors
 /// No helper, a helper that does not run, or another number.
-pub(crate) async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
+pub async fn check_contract(mode: PrivMode) -> Result<(), SpawnError> {
     let output = run(mode, "--version").await?;
     match contract(&output) {
         Some(found) if found == colibri_jail_helper::CONTRACT => Ok(()),
