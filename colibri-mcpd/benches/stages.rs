@@ -12,10 +12,10 @@ use std::time::{Duration, Instant, SystemTime};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use colibri_api::{CostDay, CostMode};
-use colibri_mcpd::catalog::ServerHost;
 use colibri_confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
+use colibri_mcpd::catalog::ServerHost;
 use colibri_mcpd::registry::parse;
 use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
@@ -210,7 +210,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         secrets: Arc::new(SecretStore::beside(
             &directory.path().join("external-mcp.json"),
         )),
-        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(directory.path())),
+        tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(directory.path())),
         registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,

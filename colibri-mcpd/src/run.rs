@@ -18,9 +18,6 @@ use crate::agents::{self, AgentRoster, TaskAgents};
 use crate::board::Scheduler;
 use crate::catalog::ServerHost;
 use crate::config::{DaemonConfig, DaemonFlags, without_url};
-use colibri_confine::{
-    LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor,
-};
 use crate::daemon::idle;
 use crate::daemon::sources::{self, SourceFiles, SourceMetadata};
 use crate::daemon::usage;
@@ -29,7 +26,6 @@ use crate::inbound::{AgentDoors, Listener, ScheduledCalls, ScriptConnections, Su
 use crate::log;
 use crate::model::{self, ModelRelays};
 use crate::notices::Webhook;
-use crate::oauth;
 use crate::ops::{check, metrics, reload, witness};
 use crate::registry::secrets::SecretStore;
 use crate::relay::pending_work::Tickets;
@@ -41,6 +37,10 @@ use crate::servers;
 use crate::summaries::SummaryMaker;
 use colibri_api::paths::SERVICE;
 use colibri_api::{PrivMode, paths};
+use colibri_confine::{
+    LaunchSettings, Spawner, SystemSpawner, as_user, check_contract, harden, supervisor,
+};
+use colibri_outbound::oauth;
 use colibri_peer::ByteBudget;
 use colibri_policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
 use colibri_store::cost_ledger::{self, CostLedger};

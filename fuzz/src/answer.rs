@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
-use colibri_mcpd::outbound::{Anonymous, Endpoint, EndpointTransport, connect};
+use colibri_outbound::{Anonymous, Endpoint, EndpointTransport, connect};
 use colibri_wire::{Envelope, EnvelopeKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 

@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
-use colibri_mcpd::oauth::{
+use colibri_outbound::oauth::{
     Grant, IdentityProvider, Logins, OauthAccount, OauthServer, OauthSettings, REDIRECT_PORT,
     TokenStore, Vault,
 };
-use colibri_mcpd::outbound::{Authorizer as _, Challenge};
+use colibri_outbound::{Authorizer as _, Challenge};
 use colibri_registry::EntryValue;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value as Document;

@@ -11,9 +11,9 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::report::AgentReport;
-use colibri_confine::ServerExit;
 use crate::registry::AgentEntry;
 use crate::relay::AgentSocket;
+use colibri_confine::ServerExit;
 
 /// An instance.
 pub struct Instance {

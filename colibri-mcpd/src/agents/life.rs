@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::instance::{Ending, Instance, milliseconds};
 use super::record_store::EventFileWriter;
 use super::report::{self, AgentReport};
-use colibri_confine::SpawnedServer;
 use crate::registry::AgentKind;
 use crate::servers::{Stderr, StderrExcerpt};
+use colibri_confine::SpawnedServer;
 use colibri_peer::{Frame, FrameReader, aside};
 
 /// The longest line that is an event.

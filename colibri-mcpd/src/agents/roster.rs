@@ -20,11 +20,11 @@ use super::instance::{Ending, Instance};
 use super::listeners::Models;
 use super::record_store::{AgentRecordStore, EventReader};
 use crate::board::Board;
-use colibri_confine::Spawner;
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent};
 use crate::relay::{CallRules, Recorder};
 use crate::results::Results;
+use colibri_confine::Spawner;
 use colibri_policy::{SystemAccounts, UserDatabase as _};
 use colibri_store::Database;
 

@@ -18,11 +18,11 @@ use super::listeners::{Doors, ListenGuard};
 use super::prompt::{prompt_line, task_of};
 use super::roster::{AgentPlace, AgentRoster, is_user};
 use crate::board::BoardActor;
-use colibri_confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use crate::registry::AgentEntry;
 use crate::relay::{AgentLease, AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
+use colibri_confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
 use colibri_policy::{BoundMay, Caller, MayPlace};
 
 /// The longest time in which an instance's process may start.

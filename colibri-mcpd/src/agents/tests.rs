@@ -16,12 +16,12 @@ use tokio::time::{sleep, timeout};
 
 use super::{AgentDependencies, AgentOrder, AgentRoster, AgentWork, Doors, ListenGuard, Models};
 use crate::board::BoardActor;
-use colibri_confine::{
-    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
-};
 use crate::registry::secrets::SecretStore;
 use crate::registry::{AgentEntry, LoadedRegistry, RegisteredAgent, parse};
 use crate::relay::{AgentSocket, CallRules, Recorder};
+use colibri_confine::{
+    BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
+};
 use colibri_policy::{Caller, Clients, Gates};
 use colibri_store::Database;
 

@@ -6,8 +6,8 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::outbound::sse::{Parser, SseEvent, TooLong};
 use crate::registry::ModelApi;
+use colibri_outbound::sse::{Parser, SseEvent, TooLong};
 
 /// The most bytes of an event, or of an answer that is no stream, of which the usage is read.
 const MAX_READ: usize = 16 << 20;

@@ -7,7 +7,6 @@ use colibri_registry::{EntryValue, StdioCommand};
 use nix::unistd::{Gid, Group};
 
 use crate::config::DaemonConfig;
-use colibri_confine::{PATH, check_program};
 use crate::daemon::sources::{SourceFiles, SourceMetadata, open_pins};
 use crate::log;
 use crate::notices::Webhook;
@@ -16,6 +15,7 @@ use crate::registry::secrets::SecretStore;
 use crate::registry::{FIXED_PATH, LoadedRegistry, RegisteredAgent, RegisteredServer};
 use colibri_api::paths::{self, DAEMON_USER, SERVICE};
 use colibri_api::{HELPER, PrivMode};
+use colibri_confine::{PATH, check_program};
 use colibri_policy::{SystemAccounts, UserDatabase as _};
 
 /// The helper's policy, beside the registry that it reads.

@@ -12,9 +12,9 @@ use tracing::info;
 
 use super::method::{DaemonMethod, MethodCall, check_operator};
 use crate::daemon::Daemon;
-use crate::oauth::{OauthAccount, TokenOwner};
 use crate::relay::{Call, CallOutcome, Client};
 use crate::servers::HostedServer;
+use colibri_outbound::oauth::{OauthAccount, TokenOwner};
 use colibri_protocol::{Failure, RpcError};
 use colibri_text::brief;
 
@@ -153,7 +153,7 @@ async fn finish(daemon: &Daemon, call: &Call, address: &str) -> Result<LoggedIn,
     Ok(logged_in(call, done))
 }
 
-fn logged_in(call: &Call, done: crate::oauth::CompletedLogin) -> LoggedIn {
+fn logged_in(call: &Call, done: colibri_outbound::oauth::CompletedLogin) -> LoggedIn {
     info!(
         server = done.server,
         uid = call.client.caller.uid,

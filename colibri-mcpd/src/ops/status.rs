@@ -13,7 +13,6 @@ use colibri_wire::Json;
 use crate::builtin::store_failure;
 use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
-use colibri_confine::Processes;
 use crate::daemon::Daemon;
 use crate::registry::EntryTransport;
 use crate::relay::cost::{self, BudgetStatus};
@@ -25,6 +24,7 @@ use colibri_api::{
     ServerElsewhere, ServerFacts, ServerJail, ServerProcess, ServerTransport, UnseenServer,
     first_sentence,
 };
+use colibri_confine::Processes;
 use colibri_policy::{GateState, LookAlike, Rights};
 
 /// The most capabilities of one server that are named as not passed on.

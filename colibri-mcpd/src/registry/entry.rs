@@ -11,9 +11,9 @@ use colibri_registry::{EntryValue, Registry, SshTarget, StdioCommand};
 
 use super::agent::{AgentSpec, agent};
 use super::{http_keys, oauth_key};
-use crate::oauth::OauthSettings;
-use crate::outbound::EndpointTransport as Spoken;
 pub use colibri_api::ServerIsolation as Isolation;
+use colibri_outbound::EndpointTransport as Spoken;
+use colibri_outbound::oauth::OauthSettings;
 use colibri_policy::{FlowLabels, SchemaCheck, ToolRules};
 
 /// One server.

@@ -5,7 +5,7 @@ use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::secret_or_text;
 use colibri_registry::value::{one_of, unique};
 
-use crate::oauth::{Grant, IdentityProvider, OauthSettings, REDIRECT_PORT};
+use colibri_outbound::oauth::{Grant, IdentityProvider, OauthSettings, REDIRECT_PORT};
 
 const KEYS: &[&str] = &[
     "grant",
@@ -133,8 +133,8 @@ fn provider(cursor: &ValueCursor<'_>) -> Result<IdentityProvider, DocumentError>
 
 #[cfg(test)]
 mod tests {
-    use crate::oauth::OauthSettings;
     use crate::registry::{EntryTransport, parse};
+    use colibri_outbound::oauth::OauthSettings;
 
     fn read(keys: &str) -> Result<Option<OauthSettings>, String> {
         let text = format!(r#"{{"servers":{{"s":{{"url":"https://h.example/"{keys}}}}}}}"#);

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-use crate::oauth::Vault;
+use colibri_outbound::oauth::Vault;
 
 /// The most bytes of a secret.
 pub const MAX_BYTES: usize = 64 * 1024;

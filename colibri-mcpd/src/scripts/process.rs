@@ -7,8 +7,8 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use colibri_confine::{LaunchSpec, ServerExit, ServerProcess, SpawnedServer, Spawner};
 use colibri_api::script::ScriptLimits;
+use colibri_confine::{LaunchSpec, ServerExit, ServerProcess, SpawnedServer, Spawner};
 use colibri_peer::FrameReader;
 use colibri_protocol::{Code, Failure};
 

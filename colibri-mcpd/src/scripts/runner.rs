@@ -8,9 +8,9 @@ use super::connection::ScriptConnector;
 use super::outcome;
 use super::running::RunningScripts;
 use super::session::ScriptSession;
-use colibri_confine::Spawner;
 use crate::relay::{Call, CallOutcome, Chain, SuspendedCall};
 use colibri_api::script::{ScriptLimits, ScriptOrder};
+use colibri_confine::Spawner;
 use colibri_protocol::{Code, Failure};
 use colibri_wire::json::string;
 

@@ -15,12 +15,12 @@ use super::connection::ScriptConnection;
 use super::process::ScriptProcess;
 use super::requests::{CallMessage, ScriptCallMeta};
 use super::running::ScriptGuard;
-use colibri_confine::{ServerExit, Spawner};
 use crate::relay::{Call, Client, Recorder};
 use colibri_api::json_depth;
 use colibri_api::script::{
     ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage, ScriptOrder,
 };
+use colibri_confine::{ServerExit, Spawner};
 use colibri_peer::{Frame, FrameReader};
 use colibri_protocol::{Code, Failure};
 use colibri_text::{brief, visible};

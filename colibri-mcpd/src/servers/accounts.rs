@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::specification::ServerSpecification;
-use crate::oauth::{self, OauthAccount, TokenOwner};
 use crate::registry::EntryTransport;
 use colibri_http::HttpClient;
+use colibri_outbound::oauth::{OauthAccount, OauthServer, TokenOwner};
 use parking_lot::Mutex;
 
 /// The logins at one server.
 pub(super) struct ServerAccounts {
-    server: Arc<oauth::OauthServer>,
+    server: Arc<OauthServer>,
     of: Mutex<BTreeMap<TokenOwner, Arc<OauthAccount>>>,
 }
 
@@ -27,7 +27,7 @@ impl ServerAccounts {
         else {
             return None;
         };
-        let server = oauth::OauthServer {
+        let server = OauthServer {
             id: spec.id.to_string(),
             url: url.parse().ok()?,
             settings: (**settings).clone(),

@@ -9,11 +9,11 @@ use tracing::warn;
 
 use super::listing::Catalogue;
 use super::tasks::ServerTasks;
-use colibri_confine::Spawner;
-use crate::oauth;
 use crate::registry::ServerSpec;
 use crate::registry::secrets::{Redactor, SecretStore};
 use crate::relay::Chain;
+use colibri_confine::Spawner;
+use colibri_outbound::oauth;
 use colibri_peer::ByteBudget;
 use colibri_policy::{PinCheck, Pins, UserQuotas};
 use colibri_store::Database;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::session::{CallFailure, PendingReply, ServerSession, SessionEvent};
-use crate::outbound::{SendError, SendErrorKind};
 use crate::relay::{Call, CallOutcome};
+use colibri_outbound::{SendError, SendErrorKind};
 use colibri_protocol::{Code, Failure, FailureCause};
 
 /// The time for which a server is left alone that refuses a call unprocessed and does not say when

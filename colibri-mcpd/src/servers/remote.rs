@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use colibri_confine::{BoxFuture, ServerExit, ServerProcess, SpawnedServer};
-use crate::outbound::{self, Authorizer, Endpoint, SendError};
 use colibri_http::{ConnectionRules, HttpClient};
+use colibri_outbound::{Authorizer, Endpoint, EndpointTransport, SendError};
 
 /// Receives the failures of requests that have no answer. A process has none.
 pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
@@ -22,7 +22,7 @@ pub(super) type Faults = Option<mpsc::UnboundedReceiver<SendError>>;
 pub(super) struct RemoteAccess<'a> {
     pub url: &'a str,
     pub headers: BTreeMap<String, SecretString>,
-    pub spoken: outbound::EndpointTransport,
+    pub spoken: EndpointTransport,
     pub rules: &'a ConnectionRules,
     pub authorizer: Arc<dyn Authorizer>,
     /// The most bytes of a message.
@@ -54,7 +54,7 @@ pub(super) fn connect(reached: RemoteAccess<'_>) -> anyhow::Result<(SpawnedServe
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let link = outbound::connect(Endpoint {
+    let link = colibri_outbound::connect(Endpoint {
         url,
         transport: reached.spoken,
         headers,

@@ -22,9 +22,9 @@ use super::slots::{ProcessSlot, Slots};
 use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
-use crate::oauth::{OauthAccount, TokenOwner};
 use crate::registry::{Isolation, RegisteredServer};
 use crate::relay::{CallMetrics, Client, Upstream};
+use colibri_outbound::oauth::{OauthAccount, TokenOwner};
 use colibri_policy::Caller;
 use colibri_protocol::{Code, Failure};
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use clap::Parser as _;
-use colibri_mcpd::agents::{self, AgentRoster, ListenGuard};
-use colibri_mcpd::catalog::ServerHost;
-use colibri_mcpd::config::DaemonFlags;
 use colibri_confine::{
     BoxFuture, LaunchSpec, ServerExit, ServerProcess, SpawnError, SpawnedServer, Spawner,
 };
+use colibri_mcpd::agents::{self, AgentRoster, ListenGuard};
+use colibri_mcpd::catalog::ServerHost;
+use colibri_mcpd::config::DaemonFlags;
 use colibri_mcpd::daemon::Daemon;
 use colibri_mcpd::daemon::sources::SourceMetadata;
 use colibri_mcpd::inbound::{AgentDoors, Listener};
@@ -366,7 +366,7 @@ impl World {
             budget: budget.clone(),
             max_frame: PIPE,
             secrets,
-            tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(path)),
+            tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(path)),
             registry: "registry".to_owned(),
             call_timeout: Duration::from_secs(300),
             pins: None,

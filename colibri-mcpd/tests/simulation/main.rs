@@ -298,7 +298,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         budget: budget.clone(),
         max_frame: 1 << 20,
         secrets,
-        tokens: Arc::new(colibri_mcpd::oauth::TokenStore::below(Path::new(
+        tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(Path::new(
             "/simulated",
         ))),
         registry: "/simulated/external-mcp.json".to_owned(),

@@ -13,7 +13,7 @@
 //! - ending a server ends its whole tree, also when the daemon is killed;
 //! - where the helper, mdo or sudo cannot be used, nothing is started, and the error says what to
 //!   do;
-//! - root's programs are named by fixed paths, and only if nobody else can write them.
+//! - root is reached by programs at fixed paths alone, never by a name that `PATH` decides.
 //!
 //! It reads no registry and decides nothing: who may start what is the policy's, how a jail is made
 //! the helper's, when a server starts or ends the daemon's pool.

@@ -32,7 +32,7 @@ pub(super) const MAX_CHAIN: usize = 256;
 /// The reason for which a schema is not applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct SchemaError(pub(in crate) String);
+pub struct SchemaError(pub(crate) String);
 
 pub(super) fn refuse<T>(why: impl Into<String>) -> Result<T, SchemaError> {
     Err(SchemaError(why.into()))

@@ -157,7 +157,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     (
         "colibri-mcp without",
-        "colibri-mcpd/src/policy/gates.rs",
+        "crates/colibri-policy/src/gates.rs",
         "a sentence",
     ),
     (

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::sync::Notify;
 
 use super::*;
-use crate::outbound::{Authorizer as _, Challenge};
+use crate::{Authorizer as _, Challenge};
 use colibri_http::{BoxFuture, Dial, HttpClient, HttpError, Io, UrlOrigin};
 use colibri_registry::EntryValue;
 

@@ -667,7 +667,7 @@ fn error_of(body: &[u8]) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbound::Anonymous;
+    use crate::Anonymous;
     use colibri_http::{ConnectionRules, HttpClient};
 
     #[test]

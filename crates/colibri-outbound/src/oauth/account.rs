@@ -16,7 +16,7 @@ use super::metadata::{AuthorizationServer, is_of};
 use super::now;
 use super::settings::{Grant, IdentityProvider, OauthSettings};
 use super::store::{Registration, StoredLogin, TokenOwner, TokenStore};
-use crate::outbound::{Authorizer, Challenge};
+use crate::{Authorizer, Challenge};
 use colibri_http::{BoxFuture, HttpClient};
 use colibri_registry::EntryValue;
 use colibri_text::brief;
