@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use colibri_outbound::sse::{Parser, SseEvent};
+use colibri_http::sse::{Parser, SseEvent};
 
 const LIMIT: usize = 512;
 

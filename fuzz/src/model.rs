@@ -2,8 +2,9 @@
 //! and says nothing more to be put in; what an answer cost does not depend on the pieces that it
 //! came in.
 
-use colibri_mcpd::model::{BodyFacts, Meter, ModelRequestKind, read_body};
-use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};
+use colibri_model::{
+    BodyFacts, Meter, ModelAllow, ModelApi, ModelPermissions, ModelRequestKind, read_body,
+};
 
 fn permits(allow: &[ModelAllow]) -> ModelPermissions {
     ModelPermissions {

@@ -5,8 +5,7 @@
 #[path = "ways_out/tables.rs"]
 mod tables;
 
-use colibri_mcpd::model::{ModelRequestKind, read_body};
-use colibri_mcpd::registry::{ModelAllow, ModelApi, ModelPermissions};
+use colibri_model::{ModelAllow, ModelApi, ModelPermissions, ModelRequestKind, read_body};
 use serde_json::Value;
 
 use tables::{INTERFACES, Interface};

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::refusal::ModelRefusal;
-use super::usage::TokenCounts;
 use crate::relay::AgentSocket;
+use colibri_model::{ModelRefusal, TokenCounts};
 use hyper::StatusCode;
 use parking_lot::Mutex;
 

@@ -8,25 +8,25 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::anyhow;
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use hyper::{StatusCode, Uri};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
 
-use super::api::{ANSWER_FIELDS, ModelRequestKind, fits};
 use super::budget::{TokenBudget, TokenReservation};
 use super::mask::{Mask, values_of};
-use super::refusal::ModelRefusal;
-use super::request::{OutgoingRequest, address, pass};
-use super::usage::{Meter, TokenCounts};
-use super::wire::{BodyRoom, MAX_BODY, ModelRequest, ModelWire, ResponseHead, no_room};
-use crate::registry::{ModelApi, ModelSpec};
+use super::wire::{BodyRoom, MAX_BODY, ModelWire, ResponseHead, no_room};
+use crate::registry::ModelSpec;
 use crate::relay::AgentSocket;
 use colibri_api::{CostDay, CostSum};
 use colibri_http::{HttpClient, HttpError, HttpLimits, ResponseStream};
+use colibri_model::{
+    ANSWER_FIELDS, Meter, ModelApi, ModelRefusal, ModelRequest, ModelRequestKind, OutgoingRequest,
+    TokenCounts, fits, judge_request,
+};
 use colibri_peer::{ByteBudget, Outbox, Tenant};
 use colibri_policy::UserSlots;
 use colibri_registry::sha256_hex;
@@ -127,7 +127,7 @@ impl Relay {
     }
 
     fn api(&self) -> ModelApi {
-        self.model.api
+        self.model.requests.api
     }
 
     /// The refusal of a request of a connection that was cut off, which is noted.
@@ -209,7 +209,7 @@ async fn answer(
 
 async fn judged(relay: &Relay, request: ModelRequest) -> Result<OutgoingRequest, ModelRefusal> {
     if request.body.len() <= JUDGED_ASIDE {
-        return pass(&relay.model, request);
+        return judge_request(&relay.model.requests, request);
     }
     let turn = relay
         .shared
@@ -218,7 +218,7 @@ async fn judged(relay: &Relay, request: ModelRequest) -> Result<OutgoingRequest,
         .await;
     let model = relay.model.clone();
     let judged = spawn_blocking(move || {
-        let passed = pass(&model, request);
+        let passed = judge_request(&model.requests, request);
         drop(turn);
         passed
     });
@@ -538,4 +538,12 @@ impl Drop for Exchange {
     fn drop(&mut self) {
         self.settle();
     }
+}
+
+/// The address that a request goes to.
+fn address(model: &ModelSpec, target: &str) -> Result<Uri, ModelRefusal> {
+    let base = model.url.to_string();
+    let url = format!("{}{target}", base.trim_end_matches('/'));
+    url.parse()
+        .map_err(|_| ModelRefusal::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
 }

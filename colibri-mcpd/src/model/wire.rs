@@ -15,10 +15,8 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::api::error_body;
-use super::refusal::ModelRefusal;
 use crate::inbound::http::head::{self, BodyLength, MAX_HEAD};
-use crate::registry::ModelApi;
+use colibri_model::{ModelApi, ModelRefusal, ModelRequest, error_body};
 use colibri_peer::{Outbox, PartialMessage};
 
 /// The most bytes of a body.
@@ -38,23 +36,6 @@ const MAX_LINGERING: usize = 64 << 20;
 const LARGE: usize = 1 << 20;
 /// Room for what is read.
 const ROOM: usize = 16 * 1024;
-
-/// A request that was read whole.
-#[derive(Debug)]
-pub(super) struct ModelRequest {
-    pub(super) method: String,
-    pub(super) target: String,
-    /// Header fields, names in lower case.
-    pub(super) fields: Vec<(String, String)>,
-    pub(super) body: Bytes,
-}
-
-impl ModelRequest {
-    pub(super) fn field(&self, name: &str) -> Option<&str> {
-        let found = self.fields.iter().find(|(field, _)| field == name);
-        found.map(|(_, value)| value.as_str())
-    }
-}
 
 /// A connection from inside.
 pub(super) struct ModelWire {

@@ -11,7 +11,7 @@ pub mod secrets;
 pub use agent::{AgentBudget, AgentSpec as AgentEntry};
 pub use entry::{EntryTransport, Isolation, ServerSpec, TimeLimits, parse};
 pub use kinds::{AgentKind, LineShape, MemberPattern, Path as MemberPath};
-pub use model::{ModelAllow, ModelApi, ModelPermissions, ModelSpec};
+pub use model::ModelSpec;
 
 use anyhow::Context as _;
 

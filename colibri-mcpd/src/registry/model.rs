@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use hyper::Uri;
 
 use colibri_json::{DocumentError, ValueCursor};
+use colibri_model::{ModelAllow, ModelApi, ModelPermissions, RequestRules};
 use colibri_registry::EntryValue;
 use colibri_registry::value::{one_of, unique};
 
@@ -17,19 +18,12 @@ use colibri_http::ConnectionRules;
 pub struct ModelSpec {
     /// The prefix of the interface's own paths: `https://api.anthropic.com`.
     pub url: Uri,
-    /// Its interface.
-    pub api: ModelApi,
     /// Headers of every request, by name: the key among them.
     pub headers: BTreeMap<String, EntryValue>,
     /// The rules for its connections.
     pub rules: ConnectionRules,
-    /// Permissions of requests beyond text.
-    pub permits: ModelPermissions,
-    /// The most tokens that the model reads: what a request is taken to cost at most where it holds
-    /// documents.
-    pub context_tokens: u64,
-    /// The assumed largest cost of an answer whose request names no maximum, in tokens.
-    pub max_tokens_default: u64,
+    /// What a request may be.
+    pub requests: RequestRules,
 }
 
 impl ModelSpec {
@@ -41,102 +35,6 @@ impl ModelSpec {
             .iter()
             .any(|part| name.contains(part));
         is_keys || matches!(self.headers.get(header), Some(EntryValue::Secret(_)))
-    }
-}
-
-/// Permissions of requests to a model beyond text. Names may end in a `*`, which stands for the
-/// rest of them.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ModelPermissions {
-    /// Egress from the jail.
-    pub allow: Vec<ModelAllow>,
-    /// The models that may be used; empty: every one that does not search by itself.
-    pub models: Vec<String>,
-    /// Betas that pass besides those that the relay knows.
-    pub betas: Vec<String>,
-}
-
-/// An interface of models.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelApi {
-    /// Anthropic's messages.
-    Anthropic,
-    /// OpenAI's responses.
-    OpenAiResponses,
-    /// OpenAI's chat completions, which many others speak too.
-    OpenAiChat,
-    /// Google's generateContent.
-    Gemini,
-}
-
-impl ModelApi {
-    /// All of them.
-    pub const ALL: [ModelApi; 4] = [
-        ModelApi::Anthropic,
-        ModelApi::OpenAiResponses,
-        ModelApi::OpenAiChat,
-        ModelApi::Gemini,
-    ];
-
-    /// As an entry names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ModelApi::Anthropic => "anthropic",
-            ModelApi::OpenAiResponses => "openai-responses",
-            ModelApi::OpenAiChat => "openai-chat",
-            ModelApi::Gemini => "gemini",
-        }
-    }
-}
-
-/// Something that a request has the provider do or look up: a way out of the jail, unless the entry
-/// allows it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ModelAllow {
-    /// The provider searches the web.
-    WebSearch,
-    /// The provider fetches addresses that the model or the request names.
-    WebFetch,
-    /// The provider runs code, in containers of its own.
-    CodeExecution,
-    /// The provider calls other MCP servers and connectors.
-    RemoteMcp,
-    /// The request names images or documents by their address.
-    Urls,
-    /// The request names files that the provider keeps.
-    Files,
-    /// The request has the provider keep it, or continues what it kept.
-    Stored,
-    /// The request costs more than its tokens at the usual price: other tiers, speeds, regions and
-    /// models, pictures and sound made.
-    ExtraCost,
-}
-
-impl ModelAllow {
-    /// All of them.
-    pub const ALL: [ModelAllow; 8] = [
-        ModelAllow::WebSearch,
-        ModelAllow::WebFetch,
-        ModelAllow::CodeExecution,
-        ModelAllow::RemoteMcp,
-        ModelAllow::Urls,
-        ModelAllow::Files,
-        ModelAllow::Stored,
-        ModelAllow::ExtraCost,
-    ];
-
-    /// As an entry names it.
-    pub fn name(self) -> &'static str {
-        match self {
-            ModelAllow::WebSearch => "web-search",
-            ModelAllow::WebFetch => "web-fetch",
-            ModelAllow::CodeExecution => "code-execution",
-            ModelAllow::RemoteMcp => "remote-mcp",
-            ModelAllow::Urls => "urls",
-            ModelAllow::Files => "files",
-            ModelAllow::Stored => "stored",
-            ModelAllow::ExtraCost => "extra-cost",
-        }
     }
 }
 
@@ -194,28 +92,30 @@ pub(super) fn read(cursor: &ValueCursor<'_>) -> Result<ModelSpec, DocumentError>
     let allows = ModelAllow::ALL.map(|allow| (allow.name(), allow));
     Ok(ModelSpec {
         url,
-        api: one_of(keys.need("api")?, &apis)?,
         headers: keys
             .read("headers", http_keys::headers)?
             .unwrap_or_default(),
         rules: http_keys::rules(&keys)?,
-        permits: ModelPermissions {
-            allow: keys
-                .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
-                .unwrap_or_default(),
-            models: keys
-                .read("models", |list| unique(list, pattern))?
-                .unwrap_or_default(),
-            betas: keys
-                .read("betas", |list| unique(list, pattern))?
-                .unwrap_or_default(),
+        requests: RequestRules {
+            api: one_of(keys.need("api")?, &apis)?,
+            permits: ModelPermissions {
+                allow: keys
+                    .read("allow", |list| unique(list, |item| one_of(item, &allows)))?
+                    .unwrap_or_default(),
+                models: keys
+                    .read("models", |list| unique(list, pattern))?
+                    .unwrap_or_default(),
+                betas: keys
+                    .read("betas", |list| unique(list, pattern))?
+                    .unwrap_or_default(),
+            },
+            context_tokens: keys
+                .read("context_tokens", |v| v.integer(1..=MOST_TOKENS))?
+                .unwrap_or(CONTEXT_TOKENS),
+            max_tokens_default: keys
+                .read("max_tokens_default", |v| v.integer(1..=MOST_TOKENS))?
+                .unwrap_or(MAX_TOKENS_DEFAULT),
         },
-        context_tokens: keys
-            .read("context_tokens", |v| v.integer(1..=MOST_TOKENS))?
-            .unwrap_or(CONTEXT_TOKENS),
-        max_tokens_default: keys
-            .read("max_tokens_default", |v| v.integer(1..=MOST_TOKENS))?
-            .unwrap_or(MAX_TOKENS_DEFAULT),
     })
 }
 
@@ -239,7 +139,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(
-            (model.url.path(), model.api),
+            (model.url.path(), model.requests.api),
             ("/api", ModelApi::OpenAiChat)
         );
         assert_eq!(
@@ -251,12 +151,12 @@ mod tests {
             models: vec!["gpt-5*".to_owned()],
             betas: vec!["new-2027-01-01".to_owned()],
         };
-        assert_eq!(model.permits, permits);
+        assert_eq!(model.requests.permits, permits);
         assert_eq!(
-            (model.rules.allowed.len(), model.max_tokens_default),
+            (model.rules.allowed.len(), model.requests.max_tokens_default),
             (1, 500)
         );
-        assert_eq!(model.context_tokens, 9000);
+        assert_eq!(model.requests.context_tokens, 9000);
         assert!(model.rules.proxy.is_some() && model.rules.authorities.is_some());
     }
 
@@ -269,11 +169,11 @@ mod tests {
             ))
             .unwrap();
             assert_eq!(
-                (model.api, model.max_tokens_default),
+                (model.requests.api, model.requests.max_tokens_default),
                 (api, MAX_TOKENS_DEFAULT)
             );
             assert_eq!(
-                (&model.permits, model.context_tokens),
+                (&model.requests.permits, model.requests.context_tokens),
                 (&ModelPermissions::default(), CONTEXT_TOKENS)
             );
             assert!(model.headers.is_empty() && model.rules.allowed.is_empty());

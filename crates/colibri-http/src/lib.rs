@@ -1,5 +1,5 @@
 //! A client of HTTP/1.1 that checks the address of each connection against [`ConnectionRules`]. It
-//! knows nothing of MCP, models or clients.
+//! knows nothing of MCP, models or clients. [`sse`] reads the events of an answer.
 //!
 //! The caller provides a runtime of tokio, with time and input/output.
 
@@ -9,6 +9,7 @@ mod dial;
 mod error;
 mod origin;
 mod retry_after;
+pub mod sse;
 #[cfg(test)]
 mod tests;
 mod tls;

@@ -15,7 +15,7 @@ use tracing::debug;
 
 use super::endpoint::{Body, EVENTS, Port, body_of, first_of, refused};
 use super::send_error::{ExchangeError, SendErrorKind};
-use super::sse::{Parser, SseEvent};
+use colibri_http::sse::{Parser, SseEvent};
 use colibri_http::{ResponseStream, UrlOrigin, resolve_reference};
 use colibri_peer::{Frame, FrameReader};
 use colibri_wire::{Envelope, envelope::EnvelopeKind};

@@ -21,7 +21,6 @@ mod lines;
 pub mod oauth;
 mod send_error;
 mod session;
-pub mod sse;
 #[cfg(test)]
 mod tests;
 

@@ -25,8 +25,8 @@ use super::endpoint::{
 use super::events;
 use super::lines::{OutboundLines, lines};
 use super::send_error::{ExchangeError, SendError, SendErrorKind};
-use super::sse::Parser;
 use colibri_http::ResponseStream;
+use colibri_http::sse::Parser;
 use colibri_peer::{Frame, FrameReader};
 use colibri_protocol::rpc_error::HEADER_MISMATCH;
 use colibri_protocol::{MirroredArgument, declared_version, request_fields};

@@ -2,7 +2,7 @@
 //! have something in each place of the interface. None of it was taken from the relay's own tables: it stands in the
 //! providers' references and libraries (November 2026).
 
-use colibri_mcpd::registry::ModelApi;
+use colibri_model::ModelApi;
 
 /// An interface, as this table has it.
 ///

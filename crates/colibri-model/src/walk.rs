@@ -15,7 +15,7 @@ use super::names::{judge_model, model_label};
 use super::peek::{TYPE, type_of};
 use super::refusal::{BodyRefusal, needs, refused, wrong};
 use super::stream_options::{StreamOptions, TopMembers, usage_of};
-use crate::registry::{ModelAllow, ModelPermissions};
+use crate::rules::{ModelAllow, ModelPermissions};
 
 /// The most values and keys of a body.
 const MAX_VALUES: usize = 500_000;

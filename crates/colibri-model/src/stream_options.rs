@@ -7,7 +7,7 @@ use hyper::StatusCode;
 
 use super::peek::skip;
 use super::refusal::{BodyRefusal, ModelRefusal, wrong};
-use crate::registry::{ModelAllow, ModelApi, ModelPermissions};
+use crate::rules::{ModelAllow, ModelApi, ModelPermissions};
 
 /// The members of a body that the relay adds to.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, StatusCode, Uri};
+use hyper::{Method, StatusCode};
 
 use super::api::{BETAS, ModelRequestKind, Parameter, REQUEST_FIELDS, fits, parameters, routes};
 use super::body::judge;
@@ -11,27 +11,51 @@ use super::names::{judge_model, model_label};
 use super::refusal::ModelRefusal;
 use super::usage::TokenCounts;
 use super::walk::BodyFacts;
-use super::wire::ModelRequest;
-use crate::registry::{ModelApi, ModelPermissions, ModelSpec};
+use crate::rules::{ModelApi, ModelPermissions, RequestRules};
 
 /// The most tokens that a provider adds of its own: its words about tools.
 const ADDED_TOKENS: u64 = 4096;
 /// The most bytes of a name in a path, or of a parameter.
 const MAX_NAME: usize = 256;
 
+/// A request that was read whole.
+#[derive(Debug)]
+pub struct ModelRequest {
+    /// The method, as it was sent.
+    pub method: String,
+    /// Path and query, as they were sent.
+    pub target: String,
+    /// Header fields, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl ModelRequest {
+    /// The value of the first field of this name, which is in lower case.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(field, _)| field == name);
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
 /// A request that may go out.
 #[derive(Debug)]
-pub(super) struct OutgoingRequest {
-    pub(super) method: Method,
-    pub(super) asks: ModelRequestKind,
+pub struct OutgoingRequest {
+    /// The method.
+    pub method: Method,
+    /// The purpose.
+    pub asks: ModelRequestKind,
     /// Path and query.
-    pub(super) target: String,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+    pub target: String,
+    /// The agent's fields that go on.
+    pub headers: HeaderMap,
+    /// The body, with what counts tokens added.
+    pub body: Bytes,
     /// The model that is asked, as a label; empty: none is.
-    pub(super) model: String,
+    pub model: String,
     /// The most that it may cost.
-    pub(super) cost: TokenCounts,
+    pub cost: TokenCounts,
 }
 
 /// Reads the body of a request, as the relay does.
@@ -47,12 +71,12 @@ pub fn read_body(
     judge(api, asks, permits, body)
 }
 
-/// Judges a request.
+/// Judges a request of an agent.
 ///
 /// # Errors
 /// Why it is refused.
-pub(super) fn pass(
-    model: &ModelSpec,
+pub fn judge_request(
+    rules: &RequestRules,
     request: ModelRequest,
 ) -> Result<OutgoingRequest, ModelRefusal> {
     let host = request.field("host").unwrap_or_default();
@@ -70,11 +94,11 @@ pub(super) fn pass(
             "the target must be a path: this relay leads to one model and to no other host",
         ));
     }
-    let (method, asks, name) = route(model, &request.method, path)?;
+    let (method, asks, name) = route(rules, &request.method, path)?;
     if let (ModelRequestKind::Generate | ModelRequestKind::Count, Some(name)) = (asks, name) {
-        judge_model(name, &model.permits).map_err(|why| forbidden(&why))?;
+        judge_model(name, &rules.permits).map_err(|why| forbidden(&why))?;
     }
-    let query = passed_query(model.api, query)?;
+    let query = passed_query(rules.api, query)?;
     let mut body = request.body.clone();
     let (mut cost, mut model_asked) = (TokenCounts::default(), name.map(model_label));
     if method == Method::POST {
@@ -84,11 +108,11 @@ pub(super) fn pass(
             let why = "the body must be JSON: say Content-Type: application/json";
             return Err(ModelRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
         }
-        let facts = judge(model.api, asks, &model.permits, &body)?;
+        let facts = judge(rules.api, asks, &rules.permits, &body)?;
         if asks == ModelRequestKind::Generate {
             cost = TokenCounts {
-                read: most_read(model, &facts, body.len() as u64),
-                written: most_written(model, &facts),
+                read: most_read(rules, &facts, body.len() as u64),
+                written: most_written(rules, &facts),
                 ..TokenCounts::default()
             };
         }
@@ -100,7 +124,7 @@ pub(super) fn pass(
             "a GET has no body",
         ));
     }
-    let headers = passed_headers(model, &request);
+    let headers = passed_headers(rules, &request);
     Ok(OutgoingRequest {
         method,
         asks,
@@ -115,22 +139,22 @@ pub(super) fn pass(
 /// The most tokens that a body of so many bytes is to the model, which reads no more than its
 /// context. No tokenizer makes more tokens of a text than it has bytes; pictures have a most of
 /// their own; of a document a few bytes may be many pages.
-fn most_read(model: &ModelSpec, facts: &BodyFacts, bytes: u64) -> u64 {
+fn most_read(rules: &RequestRules, facts: &BodyFacts, bytes: u64) -> u64 {
     if facts.has_documents {
-        return model.context_tokens;
+        return rules.context_tokens;
     }
     let pictures = facts
         .pictures
-        .saturating_mul(grammar(model.api).picture_tokens);
+        .saturating_mul(grammar(rules.api).picture_tokens);
     let text = bytes.saturating_sub(facts.inline);
     text.saturating_add(pictures)
         .saturating_add(ADDED_TOKENS)
-        .min(model.context_tokens)
+        .min(rules.context_tokens)
 }
 
 /// The most tokens that the model writes in answer to a body.
-fn most_written(model: &ModelSpec, facts: &BodyFacts) -> u64 {
-    let one = facts.maximum.unwrap_or(model.max_tokens_default);
+fn most_written(rules: &RequestRules, facts: &BodyFacts) -> u64 {
+    let one = facts.maximum.unwrap_or(rules.max_tokens_default);
     one.saturating_mul(facts.copies.max(1))
 }
 
@@ -148,16 +172,16 @@ fn is_here(host: &str) -> bool {
 
 /// The method and the kind of a request, and the name in its path.
 fn route<'p>(
-    model: &ModelSpec,
+    rules: &RequestRules,
     method: &str,
     path: &'p str,
 ) -> Result<(Method, ModelRequestKind, Option<&'p str>), ModelRefusal> {
-    let routes = routes(model.api);
+    let routes = routes(rules.api);
     let mut same_path = routes
         .iter()
         .filter_map(|(method, pattern, asks)| Some((method, asks, matched(pattern, path)?)))
         .peekable();
-    let api = model.api.name();
+    let api = rules.api.name();
     if same_path.peek().is_none() {
         let why = format!("this path is none of those of {api} that are passed on");
         return Err(ModelRefusal::new(StatusCode::NOT_FOUND, why));
@@ -214,11 +238,11 @@ fn passed_query(api: ModelApi, query: &str) -> Result<String, ModelRefusal> {
 }
 
 /// The header fields that go on.
-fn passed_headers(model: &ModelSpec, request: &ModelRequest) -> HeaderMap {
+fn passed_headers(rules: &RequestRules, request: &ModelRequest) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.fields {
         let value = match name.as_str() {
-            "anthropic-beta" | "openai-beta" => allowed_betas(name, value, &model.permits),
+            "anthropic-beta" | "openai-beta" => allowed_betas(name, value, &rules.permits),
             _ => value.clone(),
         };
         if value.is_empty() || !REQUEST_FIELDS.contains(&name.as_str()) {
@@ -259,14 +283,6 @@ fn spliced(body: &Bytes, facts: BodyFacts) -> Bytes {
     }
     out.extend_from_slice(&body[done..]);
     out.into()
-}
-
-/// The address that a request goes to.
-pub(super) fn address(model: &ModelSpec, target: &str) -> Result<Uri, ModelRefusal> {
-    let base = model.url.to_string();
-    let url = format!("{}{target}", base.trim_end_matches('/'));
-    url.parse()
-        .map_err(|_| ModelRefusal::new(StatusCode::BAD_REQUEST, "the path cannot be part of a URL"))
 }
 
 fn forbidden(why: &str) -> ModelRefusal {

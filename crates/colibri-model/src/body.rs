@@ -8,7 +8,7 @@ use super::api::ModelRequestKind;
 use super::grammar::grammar;
 use super::refusal::{BodyRefusal, ModelRefusal};
 use super::walk::{BodyFacts, Judge};
-use crate::registry::{ModelApi, ModelPermissions};
+use crate::rules::{ModelApi, ModelPermissions};
 
 /// The deepest nesting of a body.
 const MAX_DEPTH: usize = 128;

@@ -6,8 +6,8 @@ use memchr::memmem;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::registry::ModelApi;
-use colibri_outbound::sse::{Parser, SseEvent, TooLong};
+use crate::rules::ModelApi;
+use colibri_http::sse::{Parser, SseEvent, TooLong};
 
 /// The most bytes of an event, or of an answer that is no stream, of which the usage is read.
 const MAX_READ: usize = 16 << 20;
@@ -142,7 +142,7 @@ impl Meter {
 
     /// The tokens that the model read, where the answer said so already, at its beginning or in its
     /// midst.
-    pub(crate) fn read_so_far(&self) -> Option<u64> {
+    pub fn read_so_far(&self) -> Option<u64> {
         self.read
     }
 

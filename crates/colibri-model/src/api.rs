@@ -4,8 +4,8 @@
 use hyper::{Method, StatusCode};
 use serde_json::json;
 
-use crate::registry::ModelAllow as Allow;
-use crate::registry::ModelApi as Api;
+use crate::rules::ModelAllow as Allow;
+use crate::rules::ModelApi as Api;
 
 /// The purpose of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub(super) const REQUEST_FIELDS: [&str; 6] = [
 ];
 
 /// Header fields of answers that pass; every other is dropped. A `*` stands for the rest of a name.
-pub(super) const ANSWER_FIELDS: [&str; 8] = [
+pub const ANSWER_FIELDS: [&str; 8] = [
     "content-type",
     "retry-after",
     "retry-after-ms",
@@ -178,7 +178,7 @@ pub(super) const BETAS: &[(&str, &[&str], Option<Allow>)] = &[
 ];
 
 /// True if a name is the pattern, which may end in a `*`.
-pub(super) fn fits(pattern: &str, name: &str) -> bool {
+pub fn fits(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == pattern,
@@ -186,7 +186,7 @@ pub(super) fn fits(pattern: &str, name: &str) -> bool {
 }
 
 /// An error as the interface has it.
-pub(super) fn error_body(api: Api, status: StatusCode, message: &str) -> String {
+pub fn error_body(api: Api, status: StatusCode, message: &str) -> String {
     let (anthropic, gemini) = match status.as_u16() {
         403 => ("permission_error", "PERMISSION_DENIED"),
         404 => ("not_found_error", "NOT_FOUND"),

@@ -4,7 +4,7 @@ use colibri_text::{brief, label};
 
 use super::api::fits;
 use super::refusal::needs;
-use crate::registry::{ModelAllow, ModelPermissions};
+use crate::rules::{ModelAllow, ModelPermissions};
 
 /// The most bytes of a model's name in the ledger and the trail.
 const MAX_LABEL: usize = 128;

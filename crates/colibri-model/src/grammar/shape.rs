@@ -2,12 +2,12 @@
 
 use colibri_json::ValueKind;
 
-use crate::registry::ModelAllow as Allow;
+use crate::rules::ModelAllow as Allow;
 
 /// The form of a value at one place of a body. `null` may stand everywhere: it is the same as
 /// nothing.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::model) enum BodyShape {
+pub(crate) enum BodyShape {
     /// Words for the model, and names that mean something within the request alone. No provider
     /// acts on them.
     Text,
@@ -62,7 +62,7 @@ pub(in crate::model) enum BodyShape {
 
 impl BodyShape {
     /// True if a value of this kind can have this shape.
-    pub(in crate::model) fn can_be(self, kind: ValueKind) -> bool {
+    pub(crate) fn can_be(self, kind: ValueKind) -> bool {
         match self {
             BodyShape::OneOf(shapes) => shapes.iter().any(|shape| shape.can_be(kind)),
             BodyShape::Must(shape) | BodyShape::Needs(_, shape) => shape.can_be(kind),
@@ -91,7 +91,7 @@ impl BodyShape {
     }
 
     /// The refusal of a value of another kind.
-    pub(in crate::model) fn expected(self) -> String {
+    pub(crate) fn expected(self) -> String {
         let names: Vec<&str> = match self {
             BodyShape::OneOf(shapes) => shapes.iter().map(|shape| shape.kind().1).collect(),
             shape => vec![shape.kind().1],
@@ -101,29 +101,29 @@ impl BodyShape {
 }
 
 /// A key and its value. Keys are written with underscores.
-pub(in crate::model) type BodyMember = (&'static str, BodyShape);
+pub(crate) type BodyMember = (&'static str, BodyShape);
 
 /// Values of `type`, and what the object then is: an [`BodyShape::Object`] (`type` need not be
 /// among its keys) or [`BodyShape::Json`], or one of these in [`BodyShape::Needs`]. The empty text
 /// stands for an object without `type`.
-pub(in crate::model) type Variant = (&'static [&'static str], BodyShape);
+pub(crate) type Variant = (&'static [&'static str], BodyShape);
 
 /// The bodies of one interface.
-pub(in crate::model) struct Grammar {
+pub(crate) struct Grammar {
     /// The body of a request for an answer.
-    pub(in crate::model) answer: BodyShape,
+    pub(crate) answer: BodyShape,
     /// The body of a request for a count of tokens.
-    pub(in crate::model) count: BodyShape,
+    pub(crate) count: BodyShape,
     /// True if a key `some_key` may also be written `someKey`, as the JSON of Protocol Buffers has
     /// it.
-    pub(in crate::model) has_camel_case: bool,
+    pub(crate) has_camel_case: bool,
     /// The most tokens that one picture is to the model.
-    pub(in crate::model) picture_tokens: u64,
+    pub(crate) picture_tokens: u64,
 }
 
 impl Grammar {
     /// True if this key is the one that the table calls `name`.
-    pub(in crate::model) fn is_key(&self, name: &str, key: &str) -> bool {
+    pub(crate) fn is_key(&self, name: &str, key: &str) -> bool {
         name == key || self.has_camel_case && is_camel_case(name, key)
     }
 }

@@ -13,7 +13,7 @@ mod shape;
 
 pub(super) use shape::{BodyMember, BodyShape, Grammar, Variant};
 
-use crate::registry::ModelApi as Api;
+use crate::rules::ModelApi as Api;
 
 /// The table of an interface.
 pub(super) fn grammar(api: Api) -> &'static Grammar {

@@ -2,7 +2,7 @@
 
 use super::shape::BodyShape::{self, *};
 use super::shape::{BodyMember, Grammar};
-use crate::registry::ModelAllow as Allow;
+use crate::rules::ModelAllow as Allow;
 
 pub(super) static GRAMMAR: Grammar = Grammar {
     answer: BODY,

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use colibri_json::JsonFault;
 use hyper::StatusCode;
 
-use crate::registry::ModelAllow;
+use crate::rules::ModelAllow;
 
 /// Refusals of requests to the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,8 @@ pub struct ModelRefusal {
 }
 
 impl ModelRefusal {
-    pub(super) fn new(status: StatusCode, message: impl Into<String>) -> ModelRefusal {
+    /// A refusal with this status.
+    pub fn new(status: StatusCode, message: impl Into<String>) -> ModelRefusal {
         ModelRefusal {
             status,
             message: message.into(),
