@@ -15,10 +15,6 @@
 //! what people type to `colibri-mcp`, the files' readers to `colibri-registry`.
 //! `docs/architecture.md` has the rooms and who uses whom, which a test compares with the code.
 
-// As the modules that the fuzzer and these tests share call it.
-#[cfg(test)]
-extern crate self as colibri_mcpd;
-
 pub mod agents;
 pub mod board;
 pub mod builtin;

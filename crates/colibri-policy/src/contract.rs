@@ -434,7 +434,7 @@ mod tests {
 
     fn shipped(name: &str) -> Contract {
         let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../etc/contracts")
+            .join("../../etc/contracts")
             .join(name);
         Contract::parse(&std::fs::read(path).unwrap(), name).unwrap()
     }

@@ -10,7 +10,7 @@
 //! Its promises:
 //! - what a file does not name is refused, and a word in it that would not be applied is an error
 //!   with its line and column;
-//! - a `deny` wins over every grant, and only a clear yes of a person lets a call pass that waits
+//! - a denial wins over every grant, and only a clear yes of a person lets a call pass that waits
 //!   for one;
 //! - rules are immutable: a reload builds new ones and swaps them whole;
 //! - every check is bounded in work, whatever a server's schema or a client's arguments are like.

@@ -353,8 +353,9 @@ impl TokenReader<'_> {
                     {
                         keys_follow = true;
                     }
-                    verb_follows |=
-                        is_constant && name == "ARGUMENT" && self.package == "colibri-mcpd";
+                    verb_follows |= is_constant
+                        && name == "ARGUMENT"
+                        && self.package == "crates/colibri-confine";
                     previous = Some(name);
                 }
                 TokenTree::Literal(literal) => {
