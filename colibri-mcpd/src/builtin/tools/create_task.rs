@@ -113,7 +113,7 @@ fn create(
         share: given.share.as_deref().map(share).transpose()?,
         limits,
     };
-    Ok(board.create(who, new, None).map_err(store_failure)?)
+    board.create(who, new, None).map_err(store_failure)
 }
 
 /// True if the arguments share the task with others. A model may have been told to, with others' assistants in the end.

@@ -133,7 +133,7 @@ fn scheduled(context: &BuiltinContext<'_>, asked: ScheduleTask) -> Result<Vec<Sc
     let BuiltinContext { board, who, .. } = *context;
     let wrong = |why: &str| Failure::from(ArgumentError(why.to_owned()));
     match asked.action {
-        ScheduleAction::List => return Ok(board.schedules(who).map_err(store_failure)?),
+        ScheduleAction::List => return board.schedules(who).map_err(store_failure),
         ScheduleAction::Delete => {
             let id = asked
                 .schedule
