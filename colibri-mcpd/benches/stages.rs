@@ -23,7 +23,7 @@ use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
     Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client,
     DeferredCall, Defers, Recorder, RequestParts, ServerAnswer, cost, exit, oversized_result,
-    record, validate,
+    record,
 };
 use colibri_mcpd::servers;
 use colibri_peer::{ByteBudget, Frame, FrameReader, Outbox};
@@ -303,9 +303,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let start = Instant::now();
         for call in &mut entered {
             let rights = chain.rules.rights(&call.client);
-            call.against = validate::validate(&chain.rules, &rights, call)
-                .err()
-                .map(Box::new);
+            call.terms = cost::terms(&rights, &call.client);
+            std::hint::black_box(chain.decide(&rights, call));
         }
         times[1] += start.elapsed();
         let start = Instant::now();
@@ -318,7 +317,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let start = Instant::now();
         for call in &mut entered {
             call.terms = cost::terms(&rights, &call.client);
-            cost::affords(&rights, call)?;
+            std::hint::black_box(cost::budget_of(&call.client, call.terms));
             std::hint::black_box(cost::limit(call));
             std::hint::black_box(cost::answered(call, size));
         }
@@ -425,11 +424,10 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
         failed: Vec::new(),
         given_up: false,
         resumes: None,
-        confirmed: false,
+        allowed: None,
         place: None,
         validated: Default::default(),
         terms: Terms::default(),
-        against: None,
         deferred: None,
     }))
 }

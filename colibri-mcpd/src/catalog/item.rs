@@ -9,9 +9,12 @@ use tracing::info;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_peer::aside;
-use colibri_policy::{ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, ToolCheck, canonical};
+use colibri_policy::{
+    CompiledCheck, HoldFacts, ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, TargetFacts,
+    ToolCheck, canonical,
+};
 use colibri_protocol::lists::{Exposure, definition_edits};
-use colibri_protocol::{Code, Failure, Feature, Method, MirroredArgument, Version};
+use colibri_protocol::{Feature, Method, MirroredArgument, Version};
 use colibri_registry::sha256_hex;
 use colibri_wire::Json;
 
@@ -166,6 +169,12 @@ impl Item {
         text.unwrap_or_default()
     }
 
+    /// The status of its definition's pin as its server lists it now.
+    fn present_standing(&self) -> PinStatus {
+        let (_, judgement) = self.server.offer.definitions();
+        judgement.of(self.feature, &self.own).clone()
+    }
+
     fn compile(&self) -> ToolCheck {
         let server = &self.server;
         let mode = server.spec.entry.validate;
@@ -260,80 +269,48 @@ impl CallTarget for Item {
         &self.description
     }
 
-    fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        // First, so that what is denied has one answer, whatever else stands against the call.
-        if let Some(failure) = self.verdict.failure(&self.server.spec.id, self.feature) {
-            return Err(failure);
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        let contract = self.server.spec.contract.as_deref();
+        TargetFacts {
+            verdict: Cow::Borrowed(&self.verdict),
+            refuses_tasks: true,
+            pin: Some(match call.allowed {
+                None => Cow::Borrowed(&self.standing),
+                // It waited: the definition may be another one by now.
+                Some(_) => Cow::Owned(self.present_standing()),
+            }),
+            prompt_contract: contract.filter(|_| call.method == Some(Method::PromptsGet)),
+            argument_check: (self.feature == Feature::Tool).then_some(self),
+            lacks_completions: lacks_completions(call, &self.server),
+            holds: HoldFacts::Item(call.flow_of(&self.description)),
+            ..self.description.facts(call)
         }
-        refuse_task(call, &self.server.spec.id)?;
-        if let Some(failure) = self
-            .standing
-            .failure(&self.server.spec.id, self.feature, &self.own)
-        {
-            return Err(failure);
-        }
-        if self.feature != Feature::Tool {
-            if let Some(contract) = self
-                .server
-                .spec
-                .contract
-                .as_ref()
-                .filter(|_| call.method == Some(Method::PromptsGet))
-            {
-                contract.check_prompt(&self.server.spec.id, &self.own, call.arguments())?;
-            }
-            return not_completed(call, &self.server);
-        }
-        let check = match self.check.get() {
+    }
+
+    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
+        self.server.call(call);
+    }
+}
+
+impl CompiledCheck for Item {
+    fn compiled(&self) -> &ToolCheck {
+        match self.check.get() {
             Some(check) => check,
             // A schema made to be slow takes tenths of a second; who calls another tool does not
             // wait for it.
             None => aside(|| self.check.get_or_init(|| self.compile())),
-        };
-        call.validated = check.check(call.arguments())?;
-        Ok(())
-    }
-
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        match chain.hold_rule(&call, &self.verdict) {
-            Some(rule) => chain.hold_for_person(call, rule),
-            None => self.server.call(call),
         }
     }
 }
 
-/// Refuses to ask a server for completions that declares none. 2024-11-05 had them and no word for
-/// it.
-///
-/// # Errors
-/// It declares none.
-pub(super) fn not_completed(call: &Call, server: &HostedServer) -> Result<(), Failure> {
+/// True if a call asks a server for completions that declares none. 2024-11-05 had them and no word
+/// for it.
+pub(super) fn lacks_completions(call: &Call, server: &HostedServer) -> bool {
     if call.method != Some(Method::Complete) {
-        return Ok(());
+        return false;
     }
     let catalogue = server.offer.catalogue();
-    if catalogue.can().completions || catalogue.version == Some(Version::V2024_11_05) {
-        return Ok(());
-    }
-    let why = format!(
-        "server {} declares no completions, so it is not asked for any",
-        server.spec.id
-    );
-    Err(Failure::new(Code::NotOffered, why).of_server(&*server.spec.id))
-}
-
-/// Refuses a call that is to become a task: nobody could ask for its result.
-///
-/// # Errors
-/// Tasks are not relayed.
-pub(super) fn refuse_task(call: &Call, server: &str) -> Result<(), Failure> {
-    if !call.parts.task {
-        return Ok(());
-    }
-    let why = "tasks are not relayed: params.task is refused before anything is sent";
-    Err(Failure::new(Code::NotSupportedYet, why)
-        .of_server(server)
-        .advising("call the tool without params.task"))
+    !catalogue.can().completions && catalogue.version != Some(Version::V2024_11_05)
 }
 
 /// True if a definition says `readOnlyHint: true`, wherever it says anything of that.

@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use super::ServerHost;
-use super::item::refuse_task;
 use crate::builtin;
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
 use crate::servers::HostedServer;
-use colibri_policy::{Gate, Rights};
+use colibri_policy::{Gate, Rights, TargetFacts};
 use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
 
 /// The most bytes of an unknown name that is compared with known ones, and the most of these: any
@@ -458,8 +457,11 @@ impl CallTarget for DiscoveryLookup {
         &self.description
     }
 
-    fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        refuse_task(call, &self.description.server)
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        TargetFacts {
+            refuses_tasks: true,
+            ..self.description.facts(call)
+        }
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {

@@ -1,13 +1,14 @@
 //! Methods beyond MCP's that an entry lists: they go to its server as they are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::NameConflict;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
-use colibri_policy::RuleVerdict;
-use colibri_protocol::{Failure, Feature};
+use colibri_policy::{HoldFacts, RuleVerdict, TargetFacts};
+use colibri_protocol::Feature;
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
@@ -21,20 +22,23 @@ impl CallTarget for HostMethod {
         &self.description
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        let fault = self.server.label_fault().map(|fault| RuleVerdict::Deny {
-            rule: fault.to_string(),
-        });
-        let denied = fault.and_then(|fault| fault.failure(&self.server.spec.id, Feature::Tool));
-        denied.map_or(Ok(()), Err)
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        // No rule of the server's own is about its methods.
+        let verdict = match self.server.label_fault() {
+            Some(fault) => RuleVerdict::Deny {
+                rule: fault.to_string(),
+            },
+            None => RuleVerdict::Allow,
+        };
+        TargetFacts {
+            verdict: Cow::Owned(verdict),
+            holds: HoldFacts::Item(call.flow_of(&self.description)),
+            ..self.description.facts(call)
+        }
     }
 
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        // No rule of the server's own is about its methods.
-        match chain.hold_rule(&call, &RuleVerdict::Allow) {
-            Some(rule) => chain.hold_for_person(call, rule),
-            None => self.server.call(call),
-        }
+    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
+        self.server.call(call);
     }
 }
 

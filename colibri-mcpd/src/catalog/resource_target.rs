@@ -7,17 +7,18 @@
 //! The files of a skill are resources too. What is read of them is checked against the entry that
 //! was approved.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ServerHost;
-use super::item::{Item, not_completed};
+use super::item::{Item, lacks_completions};
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
 use crate::relay::{
     Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
 };
 use crate::servers::{HostedServer, SkillAnswer};
-use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict};
+use colibri_policy::{HoldFacts, PinCheck, PinStatus, Rights, RuleVerdict, TargetFacts};
 use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
 use colibri_wire::Json;
@@ -195,38 +196,35 @@ impl CallTarget for ResourceTarget {
         &self.description
     }
 
-    fn check(&self, call: &mut Call) -> Result<(), Failure> {
-        let TargetDescription {
-            server,
-            feature,
-            operation,
-            ..
-        } = &self.description;
-        let denied = self.verdict.failure(server, *feature);
-        denied
-            .or_else(|| self.standing.failure(server, *feature, operation))
-            .or_else(|| match call.method {
-                Some(Method::ResourcesRead | Method::DirectoryRead) => {
-                    let is_read = call.method == Some(Method::ResourcesRead);
-                    SkillContent::of(server, operation, &self.skills)
-                        .check(is_read)
-                        .err()
-                }
-                _ => None,
-            })
-            .map_or_else(|| not_completed(call, &self.server), Err)
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        let content = SkillContent::of(
+            &self.description.server,
+            &self.description.operation,
+            &self.skills,
+        );
+        TargetFacts {
+            verdict: Cow::Borrowed(&self.verdict),
+            pin: Some(Cow::Borrowed(&self.standing)),
+            skills: match call.method {
+                Some(Method::ResourcesRead) => content.facts(true),
+                Some(Method::DirectoryRead) => content.facts(false),
+                _ => Vec::new(),
+            },
+            lacks_completions: lacks_completions(call, &self.server),
+            holds: match call.method {
+                // Who wants to be told no more asks for nothing.
+                Some(Method::ResourcesUnsubscribe) => HoldFacts::Nothing,
+                _ => HoldFacts::Item(call.flow_of(&self.description)),
+            },
+            ..self.description.facts(call)
+        }
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        // Who wants to be told no more asks for nothing.
-        let is_asking = call.method != Some(Method::ResourcesUnsubscribe);
-        match chain.hold_rule(&call, &self.verdict).filter(|_| is_asking) {
-            Some(rule) => chain.hold_for_person(call, rule),
-            None => match call.method {
-                Some(Method::SkillsGet) => drop(tokio::spawn(self.get_skill(chain.clone(), call))),
-                Some(Method::DirectoryRead) => self.read_directory(chain, call),
-                _ => self.server.call(call),
-            },
+        match call.method {
+            Some(Method::SkillsGet) => drop(tokio::spawn(self.get_skill(chain.clone(), call))),
+            Some(Method::DirectoryRead) => self.read_directory(chain, call),
+            _ => self.server.call(call),
         }
     }
 

@@ -11,10 +11,10 @@ use super::item::Item;
 use crate::builtin::skill_front_matter;
 use crate::servers::HostedServer;
 use colibri_peer::aside;
+use colibri_policy::{SkillFacts, not_as_approved};
 use colibri_protocol::skills::{self, SkillFile};
-use colibri_protocol::{Code, Failure, Feature};
+use colibri_protocol::{Failure, Feature};
 use colibri_registry::sha256_hex;
-use colibri_text::brief;
 use colibri_wire::Json;
 
 /// A file or a directory of a server, with the skills that it belongs to.
@@ -74,21 +74,14 @@ impl<'a> SkillContent<'a> {
         files
     }
 
-    /// Checks that nothing of it is held; of a file that is to be read also that each skill lists
-    /// it.
-    pub(super) fn check(&self, is_read: bool) -> Result<(), Failure> {
-        for skill in self.skills {
-            if let Some(failure) = skill
-                .standing
-                .failure(self.server, Feature::Skill, &skill.own)
-            {
-                return Err(failure);
-            }
-            if is_read {
-                self.file_of(skill)?;
-            }
-        }
-        Ok(())
+    /// The facts about the skills by which a call is decided.
+    pub(super) fn facts(&self, is_read: bool) -> Vec<SkillFacts<'a>> {
+        let facts = self.skills.iter().map(|skill| SkillFacts {
+            name: &skill.own,
+            pin: &skill.standing,
+            lacks_file: is_read && self.file_of(skill).is_err(),
+        });
+        facts.collect()
     }
 
     /// The file as a skill lists it; `None` for a skill that lists none.
@@ -103,14 +96,7 @@ impl<'a> SkillContent<'a> {
     }
 
     fn refuse(&self, skill: &Item, why: &str) -> Failure {
-        let message = format!(
-            "{} is not what was approved of skill {}: {why}",
-            brief(self.uri, 100),
-            brief(&skill.own, 100)
-        );
-        Failure::new(Code::PinChanged, message)
-            .of_server(self.server)
-            .advising("ask for the skill again with skills/get; if it changed, an operator has to accept it")
+        not_as_approved(self.server, self.uri, &skill.own, why)
     }
 
     /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its

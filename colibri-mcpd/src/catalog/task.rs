@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::ServerHost;
 use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{ServerSession, TaskOwner};
-use colibri_policy::Rights;
+use colibri_policy::{Rights, TargetFacts};
 use colibri_protocol::{Code, Failure, Feature, RpcError};
 
 /// A task of a server's.
@@ -88,8 +88,8 @@ impl CallTarget for HostTask {
         &self.description
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        self.description.facts(call)
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {

@@ -434,11 +434,10 @@ impl ClientMessages {
             failed: Vec::new(),
             given_up: false,
             resumes: None,
-            confirmed: false,
+            allowed: None,
             place: None,
             validated: Validation::default(),
             terms: Terms::default(),
-            against: None,
             deferred: None,
         })
     }

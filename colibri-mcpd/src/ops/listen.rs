@@ -1,5 +1,6 @@
 //! `subscriptions/listen`: what a modern client is told without asking.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -7,10 +8,9 @@ use tokio::task::JoinSet;
 
 use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
-use crate::relay::validate::validate;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};
-use colibri_policy::RuleVerdict;
+use colibri_policy::{CallDecision, HoldFacts, RuleVerdict, TargetFacts};
 use colibri_protocol::Feature;
 use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::{SubscriptionFilter, acknowledged};
@@ -194,12 +194,11 @@ fn tasks(daemon: &Daemon, call: &Call, filter: &SubscriptionFilter) -> Vec<Proce
 fn resources(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
-    call: &mut Box<Call>,
+    call: &Call,
     filter: &SubscriptionFilter,
 ) -> Vec<ResourceSubscription> {
     let rights = chain.rules.rights(&call.client);
     let servers = daemon.host.servers();
-    let listening = call.target.clone();
     let mut asked: Vec<ResourceSubscription> = Vec::new();
     for shown in &filter.uris {
         let wanted = match call.client.session.only() {
@@ -209,19 +208,27 @@ fn resources(
         let Ok(target) = daemon.host.find(wanted, &rights, call.version) else {
             continue;
         };
-        call.target = target;
-        let is_allowed = validate(&chain.rules, &rights, call).is_ok();
-        let Some(server) = servers
-            .get(&*call.target.description().server)
-            .filter(|_| is_allowed)
-        else {
+        let described = target.description();
+        let Some(server) = servers.get(&*described.server) else {
             continue;
         };
-        let own = own_uri(&*call.target, shown);
+        let own = own_uri(&*target, shown);
+        let facts = target.facts(call);
+        let facts = TargetFacts {
+            verdict: match &*facts.verdict {
+                // Of a server that was never seen it is not known yet.
+                RuleVerdict::Allow => {
+                    Cow::Owned(server.spec.rules.judge(Feature::Resource, &own, b""))
+                }
+                RuleVerdict::Deny { .. } | RuleVerdict::Confirm { .. } => facts.verdict,
+            },
+            holds: HoldFacts::Item(call.flow_of(described)),
+            ..facts
+        };
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a
         // request.
-        let verdict = server.spec.rules.judge(Feature::Resource, &own, b"");
-        if verdict != RuleVerdict::Allow || call.confirm_rule(&verdict).is_some() {
+        let decision = chain.decide_about(&rights, call, &*target, facts);
+        if !matches!(decision, CallDecision::Passes(_)) {
             continue;
         }
         if asked.iter().all(|other| other.shown != *shown) {
@@ -232,7 +239,6 @@ fn resources(
             });
         }
     }
-    call.target = listening;
     asked
 }
 

@@ -20,10 +20,10 @@ use crate::relay::{
     self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
 };
 use crate::results::ResultOwner;
-use colibri_policy::{Gate, UserSlot};
+use colibri_policy::{Gate, HoldFacts, TargetFacts, UserSlot};
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
-use colibri_protocol::{AnswerBody, Failure, Feature, Method, RpcError, Version, skills};
+use colibri_protocol::{AnswerBody, Feature, Method, RpcError, Version, skills};
 use colibri_wire::RequestId;
 
 /// A request that the daemon answers itself.
@@ -160,8 +160,21 @@ impl CallTarget for Own {
         &self.description
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        let holds = match &self.work {
+            OwnWork::Tool(_, tool) => {
+                let applies = tool
+                    .rules
+                    .confirm
+                    .filter(|confirm| (confirm.applies)(call.arguments()));
+                HoldFacts::OwnRule(applies.map(|confirm| confirm.rule))
+            }
+            _ => HoldFacts::Nothing,
+        };
+        TargetFacts {
+            holds,
+            ..self.description.facts(call)
+        }
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
@@ -230,11 +243,6 @@ impl CallTarget for Own {
                 });
             }
             OwnWork::Tool(daemon, tool) => {
-                let confirm = tool.rules.confirm.filter(|_| !call.confirmed);
-                if let Some(confirm) = confirm.filter(|confirm| (confirm.applies)(call.arguments()))
-                {
-                    return chain.hold_for_person(call, confirm.rule.to_owned());
-                }
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 if matches!(tool.route, BuiltinRoute::Script) {
                     return script::run(daemon, chain, call);

@@ -15,7 +15,7 @@ use crate::builtin::{self, AdvertisedTools, DaemonView, ExternalTool};
 use crate::catalog::{CatalogTable, Item, NameConflict};
 use crate::daemon::Daemon;
 use crate::registry::EntryTransport;
-use crate::relay::cost::{self, BudgetStatus};
+use crate::relay::cost;
 use crate::relay::{COLIBRI, Client, Recorder};
 use crate::search::best_of_several;
 use crate::servers::{Catalogue, HostedServer, Viewer};
@@ -98,7 +98,7 @@ impl CallerFacts {
     /// The cost mode in force, and how the client stands with it.
     fn spending(&self) -> (CostMode, CostUsage) {
         let terms = cost::terms(&self.rights, &self.client);
-        let standing = BudgetStatus::of(&self.client, terms);
+        let standing = cost::budget_of(&self.client, terms);
         let spending = CostUsage {
             acts: terms.mode.is_some(),
             set_by: terms.set_by,

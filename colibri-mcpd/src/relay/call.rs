@@ -20,7 +20,7 @@ use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use crate::results::Results;
 use colibri_peer::{Outbox, SharedBytes};
-use colibri_policy::{ApprovalQueue, ReportedFailure, RuleVerdict, Terms};
+use colibri_policy::{AllowedHolds, ApprovalQueue, ReportedFailure, TargetFacts, Terms};
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
@@ -72,16 +72,14 @@ pub struct Call {
     pub given_up: bool,
     /// The retry that it is of a call that asked for input.
     pub resumes: Option<Box<ResumedCall>>,
-    /// A person allowed it.
-    pub confirmed: bool,
+    /// What a person has allowed of it.
+    pub allowed: Option<Box<AllowedHolds>>,
     /// The value that is released when it is over.
     pub place: Option<Box<dyn Send + Sync>>,
     /// The outcome of the check of its arguments against the tool's schema.
     pub validated: Validation,
     /// The cost mode under which it entered.
     pub terms: Terms,
-    /// The refusal.
-    pub against: Option<Box<Failure>>,
     /// The deferred task, where the work is left to the board.
     pub deferred: Option<Box<DeferredTask>>,
 }
@@ -168,19 +166,6 @@ impl Call {
             Some(door) => door.task(),
             None => self.parts.for_task,
         }
-    }
-
-    /// The rule by which a person has to allow it first: its target's `verdict`, or its agent's
-    /// entry, says so.
-    pub(crate) fn confirm_rule(&self, verdict: &RuleVerdict) -> Option<String> {
-        let confirm = |verdict: &RuleVerdict| match verdict {
-            RuleVerdict::Confirm { rule } if !self.confirmed => Some(rule.clone()),
-            _ => None,
-        };
-        confirm(verdict).or_else(|| {
-            let (door, described) = (self.client.door.as_ref()?, self.target.description());
-            confirm(&door.tools.judge(&described.server, &described.operation))
-        })
     }
 
     /// The kinds of requests that its client accepts: as its handshake says, or as this request
@@ -298,11 +283,8 @@ pub trait CallTarget: Send + Sync {
     /// The facts about the target.
     fn description(&self) -> &TargetDescription;
 
-    /// Checks the call beyond the gates.
-    ///
-    /// # Errors
-    /// What stands against it.
-    fn check(&self, call: &mut Call) -> Result<(), Failure>;
+    /// The facts about it by which a call is decided.
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a>;
 
     /// Checks the content of a resource that a server answered with.
     ///

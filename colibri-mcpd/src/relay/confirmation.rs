@@ -21,7 +21,7 @@ use super::recorder::Recorder;
 use super::reply_author::{ReplyAuthor, is_headless};
 use super::request_state::RetryPurpose;
 use super::suspended_call::SuspendedCall;
-use colibri_policy::summary;
+use colibri_policy::{Holds, summary};
 use colibri_protocol::{
     ClientReply, Code, ElicitationKind, Failure, Version, input, read_response,
 };
@@ -33,7 +33,7 @@ const KEY: &str = "confirm";
 /// A call that waits for its retry, which says what the person said.
 struct Confirmation {
     server: Arc<str>,
-    rule: String,
+    holds: Holds,
     /// The request to the person.
     params: String,
     record: ClientRequestRecord,
@@ -49,17 +49,18 @@ impl Chain {
     }
 
     /// Requests confirmation of a call from the person behind a modern client, who gets to read its
-    /// `arguments`. If the retry says so, it goes to its target as confirmed.
-    pub(crate) fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, rule: &str, arguments: &str) {
+    /// `arguments`. If the retry says so, it goes on.
+    fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, holds: Holds, arguments: &str) {
         let described = call.target.description();
-        let params = input::confirmation(&described.server, &described.operation, rule, arguments);
+        let rule = holds.to_string();
+        let params = input::confirmation(&described.server, &described.operation, &rule, arguments);
         let record = confirmation_record(&call, call.number);
         if let Err(failure) = record.begins(&self.recorder, params.as_bytes()) {
             return self.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         let confirmation = Confirmation {
             server: record.server.clone(),
-            rule: rule.to_owned(),
+            holds,
             params,
             record,
             recorder: self.recorder.clone(),
@@ -73,7 +74,8 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn confirmed(&self, call: &Call) -> Result<[u8; TICKET], TooMany> {
-        self.ticket(&call.client, Arc::new(AllowedTicket))
+        let holds = call.allowed.as_deref().cloned().unwrap_or_default();
+        self.ticket(&call.client, Arc::new(AllowedTicket(holds)))
     }
 
     /// A ticket for the retry of a client's call.
@@ -117,7 +119,11 @@ impl Confirmation {
                     Code::ApprovalDenied,
                     format!("the person cannot be asked: {why}"),
                 );
-                CallOutcome::Failed(failure.of_server(&*self.server).by_rule(self.rule.clone()))
+                CallOutcome::Failed(
+                    failure
+                        .of_server(&*self.server)
+                        .by_rule(self.holds.to_string()),
+                )
             }
         };
         chain.finish(vec![(call, outcome)]);
@@ -167,13 +173,17 @@ impl Waits for Confirmation {
             return self.ask(chain, retry);
         };
         let outcome = match self.read_reply(&retry, response) {
-            Ok(Some((ClientReply::Accept, ReplyAuthor::Person))) => return go(chain, retry),
-            Ok(Some((_, ReplyAuthor::Person))) => refused_by_person(&self.server, &self.rule),
+            Ok(Some((ClientReply::Accept, ReplyAuthor::Person))) => {
+                return chain.release(retry, self.holds.clone());
+            }
+            Ok(Some((_, ReplyAuthor::Person))) => {
+                refused_by_person(&self.server, &self.holds.to_string())
+            }
             Ok(Some((reply, ReplyAuthor::Program))) => {
-                return chain.hold_for_operator(retry, self.rule.clone(), Some(reply));
+                return chain.hold_for_operator(retry, self.holds.clone(), Some(reply));
             }
             // What cannot be read decides nothing.
-            Ok(None) => return chain.hold_for_operator(retry, self.rule.clone(), None),
+            Ok(None) => return chain.hold_for_operator(retry, self.holds.clone(), None),
             Err(failure) => failure,
         };
         chain.finish(vec![(retry, CallOutcome::Failed(outcome))]);
@@ -181,7 +191,7 @@ impl Waits for Confirmation {
 }
 
 /// A call that a person allowed and whose server asks something itself.
-struct AllowedTicket;
+struct AllowedTicket(Holds);
 
 impl PendingWork for AllowedTicket {
     fn over(&self, _: &'static str) {}
@@ -189,15 +199,8 @@ impl PendingWork for AllowedTicket {
 
 impl Waits for AllowedTicket {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
-        go(chain, retry);
+        chain.release(retry, self.0.clone());
     }
-}
-
-/// A call that a person allowed goes on.
-fn go(chain: &Arc<Chain>, mut call: Box<Call>) {
-    chain.note_allowed(&call);
-    call.confirmed = true;
-    call.target.clone().send(chain, call);
 }
 
 /// The reply to a request for confirmation; `None`: it is none.
@@ -228,13 +231,13 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
 
 impl Chain {
     /// Holds a call until a person has decided about it: the one behind the client, where that can
-    /// be asked, or an operator. Once it is allowed its target gets it as confirmed.
-    pub(crate) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, rule: String) {
+    /// be asked, or an operator. Once it is allowed it is released.
+    pub(super) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, holds: Holds) {
         if self.asks_by_answer(&call) {
             let arguments = shown_arguments(&call);
-            return self.ask_to_confirm(call, &rule, &arguments);
+            return self.ask_to_confirm(call, holds, &arguments);
         }
-        self.hold_for_operator(call, rule, None);
+        self.hold_for_operator(call, holds, None);
     }
 
     /// Holds a call until an operator has decided about it, or the person behind a legacy client,
@@ -243,9 +246,10 @@ impl Chain {
     fn hold_for_operator(
         self: &Arc<Chain>,
         call: Box<Call>,
-        rule: String,
+        holds: Holds,
         program_reply: Option<ClientReply>,
     ) {
+        let rule = holds.to_string();
         let described = call.target.description();
         let server = (*described.server).to_owned();
         let arguments = shown_arguments(&call);
@@ -305,7 +309,7 @@ impl Chain {
             let Some(call) = held.take() else { return };
             match failure {
                 Some(failure) => chain.finish(vec![(call, CallOutcome::Failed(failure))]),
-                None if call.client.unsent(&call.id) => go(&chain, call),
+                None if call.client.unsent(&call.id) => chain.release(call, holds),
                 None => chain.finish(vec![(call, CallOutcome::Cancelled)]),
             }
         });

@@ -3,15 +3,14 @@
 
 use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::call::{Call, CallOutcome};
 use super::client::Client;
 use super::target::Upstream;
 use crate::results::MOST_COUNTED;
-use colibri_api::{CostDay, CostMode, CostSetBy};
-use colibri_policy::{Rights, Terms};
-use colibri_protocol::{Code, Failure, Method};
+use colibri_api::{CostDay, CostMode};
+use colibri_policy::{BudgetStatus, Rights, Terms, time_on};
 
 /// Results up to so many bytes are relayed whole however little is left. It bounds what calls that
 /// are on their way when a budget ends can spend beyond it.
@@ -23,53 +22,30 @@ const OF_LISTS: u64 = 10;
 /// what a question's `requestState` may have, for forms and prompts, and no way around the limit.
 const UNKEPT: u64 = 1 << 20;
 
-/// The state of a client's budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetStatus {
-    /// The cost mode that is set.
-    pub terms: Terms,
-    /// Bytes of answers: of a person on one day, of an agent's instance since its start.
-    pub spent: u64,
-    /// Of these, bytes from before its user chose the mode, which that does not count.
-    pub before: u64,
-    /// The most; `None`: any number.
-    pub most: Option<u64>,
-}
-
-impl BudgetStatus {
-    /// The present state of a client with this cost mode.
-    pub fn of(client: &Client, terms: Terms) -> BudgetStatus {
-        let (spent, before, of_entry) = match (&client.door, client.share()) {
-            (Some(door), _) => {
-                let before = door.spent.before(&terms);
-                (
-                    door.spent.bytes.load(Ordering::Relaxed),
-                    before,
-                    door.max_bytes,
-                )
-            }
-            (None, Some(share)) => {
-                let spent = share.spent_on(today());
-                (spent.bytes, spent.before(&terms), None)
-            }
-            (None, None) => (0, 0, None),
-        };
-        BudgetStatus {
-            terms,
-            spent,
-            before,
-            most: least([of_entry, terms.most(before)]),
+/// The present state of the budget of a client with this cost mode.
+pub fn budget_of(client: &Client, terms: Terms) -> BudgetStatus {
+    let day = today();
+    let (spent, before, of_entry) = match (&client.door, client.share()) {
+        (Some(door), _) => {
+            let before = door.spent.before(&terms);
+            (
+                door.spent.bytes.load(Ordering::Relaxed),
+                before,
+                door.max_bytes,
+            )
         }
-    }
-
-    /// The mode in force; `None`: none acts.
-    pub fn mode(&self) -> Option<CostMode> {
-        self.terms.in_force(self.spent.saturating_sub(self.before))
-    }
-
-    /// The bytes that are left; `None`: any number.
-    pub fn left(&self) -> Option<u64> {
-        self.most.map(|most| most.saturating_sub(self.spent))
+        (None, Some(share)) => {
+            let spent = share.spent_on(day);
+            (spent.bytes, spent.before(&terms), None)
+        }
+        (None, None) => (0, 0, None),
+    };
+    BudgetStatus {
+        day,
+        terms,
+        spent,
+        before,
+        most: least([of_entry, terms.most(before)]),
     }
 }
 
@@ -93,92 +69,12 @@ pub fn terms(rights: &Rights, client: &Client) -> Terms {
 
 /// True if nothing is left of the budget of a call's client.
 pub(crate) fn is_spent(call: &Call) -> bool {
-    BudgetStatus::of(&call.client, call.terms).left() == Some(0)
+    budget_of(&call.client, call.terms).left() == Some(0)
 }
-
-/// True if a call still fits what its client may spend.
-///
-/// # Errors
-/// [`Code::BudgetSpent`].
-pub fn affords(rights: &Rights, call: &Call) -> Result<(), Failure> {
-    let standing = BudgetStatus::of(&call.client, call.terms);
-    if standing.left() != Some(0) || !is_counted(call) {
-        return Ok(());
-    }
-    let (spent, door) = (standing.spent, call.client.door.as_ref());
-    let free = call.target.description().free;
-    if door.map_or(free.by_people, |_| free.by_agents) {
-        return Ok(());
-    }
-    if let Some(door) = door
-        && door.max_bytes == standing.most
-    {
-        let most = standing.most.unwrap_or_default();
-        let message = format!(
-            "this agent has had {spent} bytes of answers of the {most} that its entry allows"
-        );
-        let rule = format!("agents.{}.budget.session_bytes", door.agent);
-        return Err(Failure::new(Code::BudgetSpent, message).by_rule(rule));
-    }
-    let capped = call.terms.cap.filter(|_| {
-        call.terms.most(standing.before)
-            < Terms {
-                cap: None,
-                ..call.terms
-            }
-            .most(standing.before)
-    });
-    let mode = capped.or(standing.mode()).unwrap_or_default();
-    let counted = match capped {
-        None => spent.saturating_sub(standing.before),
-        Some(_) => spent,
-    };
-    let since = call.terms.counts_from().filter(|_| capped.is_none());
-    let budget = mode.budgets().session_bytes;
-    let rule = match call.terms.set_by {
-        CostSetBy::User if capped.is_none() => "this user's choice".to_owned(),
-        CostSetBy::User => rights.cost_place(),
-        CostSetBy::Policy => rights.cost_place(),
-        CostSetBy::Daemon => "--cost-mode (COLIBRI_COST_MODE)".to_owned(),
-        CostSetBy::Nobody => "the cost mode of agents for which none is set".to_owned(),
-    };
-    let (whose, until) = match (door, since.and_then(time_of_today)) {
-        (Some(_), _) if counted < spent => (
-            "since its person chose the mode this agent has".to_owned(),
-            "",
-        ),
-        (Some(_), _) => ("this agent has".to_owned(), ""),
-        (None, Some(time)) => (
-            format!("since {time} UTC, when the mode was chosen, this user has"),
-            PERSONS,
-        ),
-        (None, None) => ("since 00:00 UTC this user has".to_owned(), PERSONS),
-    };
-    let message = format!(
-        "{whose} had {counted} bytes of answers of the {budget} of cost mode {mode}, by {rule}{until}"
-    );
-    let failure = Failure::new(Code::BudgetSpent, message).by_rule(rule);
-    if door.is_some() {
-        return Err(failure);
-    }
-    let more = match (rights.cost.larger(mode, spent), mode) {
-        (Some(larger), _) => {
-            format!("or set cost mode {larger} now with colibri_set_cost_mode (write gate)")
-        }
-        (None, CostMode::Max) => "ask for less from then on".to_owned(),
-        (None, _) => "or ask the operator for a larger mode: cost in clients.json".to_owned(),
-    };
-    Err(failure.advising(format!("go on after 00:00 UTC, {more}")))
-}
-
-/// The refusal of a person whose budget is spent, with the time until which it holds.
-const PERSONS: &str = "; until 00:00 UTC tools of servers are refused, Colibri's own tools are not";
 
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
 pub(crate) fn time_of_today(at: u64) -> Option<String> {
-    let minutes = at / 60_000 % (24 * 60);
-    let is_today = CostDay::of(SystemTime::UNIX_EPOCH + Duration::from_millis(at)) == today();
-    is_today.then(|| format!("{:02}:{:02}", minutes / 60, minutes % 60))
+    time_on(today(), at)
 }
 
 /// The most bytes that a server's answer to a call may have.
@@ -217,7 +113,7 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
     let (of_mode, left) = match has_budget(call) {
         false => (None, None),
         true => {
-            let standing = BudgetStatus::of(&call.client, call.terms);
+            let standing = budget_of(&call.client, call.terms);
             let of_mode = standing
                 .mode()
                 .and_then(|mode| mode.budgets().tool_result_bytes);
@@ -305,9 +201,10 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     };
     let before = match (&call.client.door, call.client.share()) {
         (Some(door), _) => {
-            door.spent
-                .calls
-                .fetch_add(is_counted(call).into(), Ordering::Relaxed);
+            door.spent.calls.fetch_add(
+                call.target.description().is_counted(call.method).into(),
+                Ordering::Relaxed,
+            );
             let stood = door.spent.bytes.fetch_add(bytes, Ordering::Relaxed);
             stood.saturating_sub(door.spent.before(&call.terms))
         }
@@ -321,10 +218,4 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     let spent = before.saturating_add(bytes);
     let (from, to) = (call.terms.in_force(before)?, call.terms.in_force(spent)?);
     (from != to).then_some(CostModeRaise { from, to, spent })
-}
-
-/// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing are
-/// none.
-fn is_counted(call: &Call) -> bool {
-    call.method == Some(Method::ToolsCall) || !call.target.description().is_ours()
 }

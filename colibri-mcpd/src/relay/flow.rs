@@ -2,7 +2,6 @@
 //! where the values come from that it sends. Without labels and without such a list a call passes
 //! here in one look at two options.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use colibri_api::{Task, TaskLimits};
@@ -12,8 +11,9 @@ use colibri_wire::Json;
 use super::call::{Call, Chain, ServerAnswer};
 use super::client::Client;
 use super::flow_slot::{FlowSlot, PreviousSession};
+use super::target::TargetDescription;
 use colibri_peer::aside;
-use colibri_policy::{FlowCall, FlowSuspension, RuleVerdict, SessionFlow};
+use colibri_policy::{FlowCall, FlowSuspension, HoldFacts, SessionFlow};
 
 /// The least bytes of a result that is not looked through on a thread that serves clients.
 const LARGE: usize = 64 << 10;
@@ -103,45 +103,44 @@ impl Client {
     }
 }
 
-/// A call as its limits see it.
-fn flow_call(call: &Call) -> FlowCall<'_> {
-    let described = call.target.description();
-    let flow = described.flow.as_deref();
-    FlowCall {
-        server: &described.server,
-        tool: &described.operation,
-        reads: described.reads,
-        labels: flow.and_then(|flow| flow.labels.as_deref()),
-        contract: flow.and_then(|flow| flow.contract.as_deref()),
-        arguments: call.arguments(),
-        is_scripted: call.client.outer.is_some(),
+impl Call {
+    /// The call as the limits of its session see it, made of this target.
+    pub(crate) fn flow_of<'a>(&'a self, described: &'a TargetDescription) -> FlowCall<'a> {
+        let flow = described.flow.as_deref();
+        FlowCall {
+            server: &described.server,
+            tool: &described.operation,
+            reads: described.reads,
+            labels: flow.and_then(|flow| flow.labels.as_deref()),
+            contract: flow.and_then(|flow| flow.contract.as_deref()),
+            arguments: self.arguments(),
+            is_scripted: self.client.outer.is_some(),
+        }
     }
 }
 
 impl Chain {
-    /// The reason for which a person has to allow a call first, in a sentence: a rule of its
-    /// target's `verdict` or of its agent's entry, and the limits of its session.
-    pub(crate) fn hold_rule(&self, call: &Call, verdict: &RuleVerdict) -> Option<String> {
-        let rule = call.confirm_rule(verdict);
-        let is_limited = call.target.description().flow.is_some() || call.client.flow().is_some();
-        if !is_limited || call.confirmed {
-            return rule;
+    /// The limits of a client's session, if it has some or the target has what they look at.
+    pub(super) fn session_flow<'a>(
+        &self,
+        client: &'a Client,
+        target: &TargetDescription,
+    ) -> Option<&'a SessionFlow> {
+        let is_limited = target.flow.is_some() || client.flow().is_some();
+        is_limited.then(|| &**client.open_flow(self))
+    }
+
+    /// Notes what a call that goes, or waits, takes to its target.
+    pub(super) fn note_sent(&self, call: &Call) {
+        if let Some(flow) = call.client.flow()
+            && let HoldFacts::Item(sent) = call.target.facts(call).holds
+        {
+            flow.carry(&sent);
         }
-        let holds = call.client.open_flow(self).judge(&flow_call(call));
-        for hold in &holds {
-            self.record_hold(call, hold);
-        }
-        let said = holds.iter().map(|hold| Cow::Owned(hold.to_string()));
-        let all: Vec<Cow<'_, str>> = rule
-            .iter()
-            .map(|rule| Cow::Borrowed(&**rule))
-            .chain(said)
-            .collect();
-        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// Records that a call waits, and what was compared; never a value.
-    fn record_hold(&self, call: &Call, hold: &FlowSuspension) {
+    pub(super) fn record_hold(&self, call: &Call, hold: &FlowSuspension) {
         let described = call.target.description();
         let door = call.client.door.as_deref();
         let (agent, session) = (
@@ -186,7 +185,7 @@ impl Chain {
     /// A person has allowed a call.
     pub(super) fn note_allowed(&self, call: &Call) {
         if let Some(flow) = call.client.flow() {
-            flow.allow(&flow_call(call));
+            flow.allow(&call.flow_of(call.target.description()));
         }
     }
 

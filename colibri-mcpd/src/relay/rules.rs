@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use super::client::Client;
-use colibri_policy::{CallerGates, Clients, Gate, GateState, Gates, Rights};
+use colibri_policy::{CallerGates, Clients, Gates, Rights};
 
 /// The rules for calls.
 pub struct CallRules {
@@ -23,25 +23,7 @@ impl CallRules {
 
     /// The gates as they stand for a client.
     pub(crate) fn gates_for(&self, client: &Client) -> CallerGates {
-        self.gates_under(client, &self.rights(client))
-    }
-
-    pub(super) fn gates_under(&self, client: &Client, rights: &Rights) -> CallerGates {
         let daemon = **self.gates.load();
-        let narrowed = client.narrowed(daemon);
-        let state = |gate| match (
-            daemon.is_open(gate),
-            narrowed.is_open(gate),
-            rights.closes(gate),
-        ) {
-            (false, ..) => daemon.closed(),
-            (true, false, _) => GateState::Narrowed,
-            (true, true, Some(rule)) => GateState::Refused { rule },
-            (true, true, None) => GateState::Open,
-        };
-        CallerGates {
-            write: state(Gate::Write),
-            external_call: state(Gate::External),
-        }
+        CallerGates::of(daemon, client.narrowed(daemon), &self.rights(client))
     }
 }

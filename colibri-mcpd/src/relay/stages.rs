@@ -12,9 +12,9 @@ use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
 use super::target::Upstream;
-use super::{cost, exit, outcome_check, record, validate};
+use super::{cost, exit, outcome_check, record};
 use colibri_peer::together;
-use colibri_policy::Rights;
+use colibri_policy::{CallDecision, Holds, Rights};
 use colibri_protocol::{AttemptFailure, Code, Failure};
 use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
@@ -32,6 +32,7 @@ impl Chain {
         // What arrives together is one client's, as a rule: what policy lets it do is looked up
         // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
+        let mut decisions = Vec::with_capacity(calls.len());
         for call in calls.iter_mut() {
             let rights = match &known {
                 Some((client, rights)) if Arc::ptr_eq(client, &call.client) => rights,
@@ -40,44 +41,85 @@ impl Chain {
                     &known.insert((call.client.clone(), rights)).1
                 }
             };
-            call.against = validate::validate(&self.rules, rights, call)
-                .err()
-                .map(Box::new);
+            call.terms = cost::terms(rights, &call.client);
+            let decision = self.decide(rights, call);
+            call.validated = decision.validation();
+            decisions.push(decision);
         }
         let recorded = record::entered(&self.recorder, calls);
-        if let Err(failure) = recorded {
-            let mut refused = Vec::new();
-            for call in calls.drain(..) {
-                if call.against.is_none() && call.target.description().free.unrecorded {
-                    self.dispatch(call);
-                } else {
-                    let answer = self.shape(&call, CallOutcome::Failed(failure.clone()));
-                    refused.push((call, answer));
-                }
-            }
-            return self.leave(&refused);
-        }
         let mut refused = Vec::new();
-        for mut call in calls.drain(..) {
-            match call.against.take() {
-                None => self.dispatch(call),
-                Some(failure) => refused.push((call, CallOutcome::Refused(*failure))),
+        for (call, decision) in calls.drain(..).zip(decisions) {
+            match (decision, &recorded) {
+                (CallDecision::Refuses(failure), Ok(())) => {
+                    refused.push((call, CallOutcome::Refused(*failure)));
+                }
+                (decision @ (CallDecision::Passes(_) | CallDecision::Waits(_)), Ok(())) => {
+                    self.dispatch(call, decision);
+                }
+                (decision @ CallDecision::Passes(_), Err(_))
+                    if call.target.description().free.unrecorded =>
+                {
+                    self.dispatch(call, decision);
+                }
+                (_, Err(failure)) => refused.push((call, CallOutcome::Failed(failure.clone()))),
             }
         }
-        self.finish(refused);
+        match recorded {
+            Ok(()) => self.finish(refused),
+            // Their ends cannot be recorded either.
+            Err(_) => {
+                let shaped = refused.into_iter().map(|(call, outcome)| {
+                    let answer = self.shape(&call, outcome);
+                    (call, answer)
+                });
+                self.leave(&shaped.collect::<Vec<_>>());
+            }
+        }
     }
 
     /// The third stage: the call goes to who answers it, which sees whether it was cancelled
-    /// meanwhile; a retry that something waits for, there.
-    fn dispatch(self: &Arc<Chain>, call: Box<Call>) {
+    /// meanwhile, or waits for a person; a retry that something waits for, there.
+    fn dispatch(self: &Arc<Chain>, call: Box<Call>, decision: CallDecision) {
         if let Some(ticket) = call.resumes.as_ref().and_then(|resumed| resumed.ticket()) {
             return match self.tickets.take(&ticket) {
                 Some(waits) => waits.resume(self, call),
                 None => self.finish(vec![(call, refused(RetryRefusal::Used))]),
             };
         }
-        let target = call.target.clone();
-        target.send(self, call);
+        self.note_sent(&call);
+        self.carry_out(call, decision);
+    }
+
+    /// Does with a call what was decided about it.
+    fn carry_out(self: &Arc<Chain>, call: Box<Call>, decision: CallDecision) {
+        match decision {
+            CallDecision::Passes(_) => {
+                let target = call.target.clone();
+                target.send(self, call);
+            }
+            CallDecision::Waits(wait) => {
+                for limit in &wait.holds.limits {
+                    self.record_hold(&call, limit);
+                }
+                self.hold_for_person(call, wait.holds);
+            }
+            CallDecision::Refuses(failure) => {
+                self.finish(vec![(call, CallOutcome::Refused(*failure))]);
+            }
+        }
+    }
+
+    /// A call that waited for a person, who has allowed this, goes on: if policy still lets it, and
+    /// nothing else holds it by now.
+    pub(super) fn release(self: &Arc<Chain>, mut call: Box<Call>, holds: Holds) {
+        self.note_allowed(&call);
+        let mut allowed = call.allowed.take().unwrap_or_default();
+        allowed.extend(holds);
+        call.allowed = Some(allowed);
+        let rights = self.rules.rights(&call.client);
+        call.terms = cost::terms(&rights, &call.client);
+        let decision = self.decide(&rights, &call);
+        self.carry_out(call, decision);
     }
 
     /// The `requestState` that asks the client of a call for a retry of it.

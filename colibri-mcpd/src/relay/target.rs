@@ -1,13 +1,15 @@
 //! The description of the target that answers a call.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::value::RawValue;
 
+use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
-use colibri_policy::{AnswerContract, Gate};
-use colibri_protocol::{Feature, MirroredArgument};
+use colibri_policy::{AnswerContract, Gate, HoldFacts, RuleVerdict, TargetFacts};
+use colibri_protocol::{Feature, Method, MirroredArgument};
 
 /// The server's name of what the daemon answers itself.
 pub const COLIBRI: &str = "colibri";
@@ -112,6 +114,34 @@ impl TargetDescription {
     /// True if the daemon answers itself.
     pub fn is_ours(&self) -> bool {
         *self.server == *COLIBRI
+    }
+
+    /// True if a request is a call: of a tool, or of what a server has. Shaking hands and listing
+    /// are none.
+    pub(super) fn is_counted(&self, method: Option<Method>) -> bool {
+        method == Some(Method::ToolsCall) || !self.is_ours()
+    }
+
+    /// What the policy decides by, as far as it is known of every target.
+    pub fn facts(&self, call: &Call) -> TargetFacts<'_> {
+        TargetFacts {
+            server: &self.server,
+            is_own: self.is_ours(),
+            feature: self.feature,
+            name: &self.operation,
+            gate: self.gate,
+            is_counted: self.is_counted(call.method),
+            is_free_for_people: self.free.by_people,
+            is_free_for_agents: self.free.by_agents,
+            verdict: Cow::Owned(RuleVerdict::Allow),
+            refuses_tasks: false,
+            pin: None,
+            skills: Vec::new(),
+            prompt_contract: None,
+            argument_check: None,
+            lacks_completions: false,
+            holds: HoldFacts::Nothing,
+        }
     }
 
     /// The server that it goes to.

@@ -1,33 +1,47 @@
-//! The second stage: is this caller allowed this call, and does the call say what its target can
-//! take.
+//! The second stage: the facts about a call, as they are now, are put to the policy, which decides.
 
-use super::call::Call;
+use super::call::{Call, CallTarget, Chain};
 use super::cost;
-use super::rules::CallRules;
-use colibri_policy::{Gate, Rights};
-use colibri_protocol::{Code, Failure};
+use colibri_policy::{
+    AgentFacts, CallDecision, CallFacts, ClientFacts, Rights, TargetFacts, decide,
+};
 
-/// Checks a call of a client that policy lets do this.
-///
-/// # Errors
-/// What stands against the call.
-pub fn validate(rules: &CallRules, rights: &Rights, call: &mut Call) -> Result<(), Failure> {
-    if let Some(door) = &call.client.door {
-        let lease = door.lease.check();
-        lease.map_err(|why| Failure::new(Code::StoreUnavailable, why.to_string()))?;
+impl Chain {
+    /// What policy decides about a call of a client with these rights.
+    pub fn decide(&self, rights: &Rights, call: &Call) -> CallDecision {
+        self.decide_about(rights, call, &*call.target, call.target.facts(call))
     }
-    let target = call.target.clone();
-    let described = target.description();
-    call.terms = cost::terms(rights, &call.client);
-    cost::affords(rights, call)?;
-    if described.gate != Gate::None || !described.is_ours() {
-        let open = rules
-            .gates_under(&call.client, rights)
-            .check(described.gate);
-        open.map_err(|failure| failure.of_server(&*described.server))?;
-        if !described.is_ours() {
-            rights.may(&described.server, described.feature, &described.operation)?;
-        }
+
+    /// The same of what a call asks for besides its own target.
+    pub(crate) fn decide_about(
+        &self,
+        rights: &Rights,
+        call: &Call,
+        target: &dyn CallTarget,
+        facts: TargetFacts<'_>,
+    ) -> CallDecision {
+        let client = &*call.client;
+        let daemon_gates = **self.rules.gates.load();
+        let socket = client.door.as_deref();
+        let lease_over = socket.and_then(|socket| Some(socket.lease.check().err()?.to_string()));
+        decide(&CallFacts {
+            caller: ClientFacts {
+                rights,
+                daemon_gates,
+                connection_gates: client.narrowed(daemon_gates),
+                agent: socket.map(|socket| AgentFacts {
+                    id: &socket.agent,
+                    tools: &socket.tools,
+                    max_bytes: socket.max_bytes,
+                    lease_over: lease_over.as_deref(),
+                }),
+                budget: cost::budget_of(client, call.terms),
+            },
+            target: facts,
+            arguments: call.arguments(),
+            as_task: call.parts.task,
+            session_flow: &|| self.session_flow(client, target.description()),
+            allowed: call.allowed.as_deref(),
+        })
     }
-    target.check(call)
 }

@@ -3,12 +3,13 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use colibri_mcpd::inbound::InboundConnection;
 use colibri_mcpd::inbound::lines::{LineInput, serve};
-use colibri_policy::DEFAULT_EXPIRY;
+use colibri_policy::{Clients, DEFAULT_EXPIRY, SystemAccounts};
 use serde_json::{Value, json};
 use tokio::io::{
     AsyncBufReadExt as _, AsyncRead, AsyncWriteExt as _, BufReader, DuplexStream, ReadBuf,
@@ -486,6 +487,47 @@ async fn of_an_operator_and_a_person_one_decides_whenever_they_do() {
     }
     assert_is_quiet(&world);
     world.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_allowed_is_decided_again() {
+    let closed = |world: &World| world.daemon.chain.rules.gates.store(Arc::default());
+    let denied = |world: &World| {
+        let text = br#"{"others":{"gates":["external-call"],"servers":{"git":["log"]}}}"#;
+        let clients = Clients::parse(text, "clients.json", Box::new(SystemAccounts)).unwrap();
+        world.daemon.chain.rules.clients.store(Arc::new(clients));
+    };
+    let changes: [(&dyn Fn(&World), &str); 2] =
+        [(&closed, "GATE_CLOSED"), (&denied, "POLICY_DENIED")];
+    for (change, expected) in changes {
+        for era in ERAS {
+            for by_operator in [false, true] {
+                let world = World::new(REGISTRY, OPEN).await;
+                let mut client = TestClient::connect(&world, era).await;
+                let asked = client.call("git__status", json!({})).await;
+                // A modern client's call waits for an operator once its program has replied.
+                let mut id = asked.call;
+                if !by_operator {
+                    sleep(PERSON_TAKES).await;
+                } else if era == Era::Modern {
+                    id = client.reply(&asked, "accept").await;
+                }
+                let waits = match by_operator {
+                    true => waiting(&world, 1).await.pop(),
+                    false => None,
+                };
+                change(&world);
+                match waits {
+                    Some(waits) => assert!(decides(&world, &waits, true)),
+                    None => id = client.reply(&asked, "accept").await,
+                }
+                let answer = client.answer(id).await;
+                assert_eq!(code(&answer), expected, "{era:?} {by_operator} {answer}");
+                assert_is_quiet(&world);
+                world.end().await;
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

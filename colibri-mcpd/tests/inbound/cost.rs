@@ -21,8 +21,8 @@ use colibri_mcpd::relay::{
     TargetDescription, Upstream,
 };
 use colibri_peer::{ByteBudget, Outbox};
-use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
-use colibri_protocol::{Failure, Feature, Method, Version};
+use colibri_policy::{Clients, DailyUsage, SystemAccounts, TargetFacts, Terms};
+use colibri_protocol::{Feature, Method, Version};
 use colibri_store::CostQuery;
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
 
@@ -635,8 +635,8 @@ impl CallTarget for Slow {
         &self.description
     }
 
-    fn check(&self, _: &mut Call) -> Result<(), Failure> {
-        Ok(())
+    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        self.description.facts(call)
     }
 
     fn send(self: Arc<Self>, _: &Arc<Chain>, _: Box<Call>) {}
@@ -722,7 +722,7 @@ fn answered(
         failed: Vec::new(),
         given_up: false,
         resumes: None,
-        confirmed: false,
+        allowed: None,
         place: None,
         validated: colibri_trail::Validation::Exact,
         terms: Terms {
@@ -732,7 +732,6 @@ fn answered(
             cap: None,
             chosen_at: 0,
         },
-        against: None,
         deferred: None,
     };
     let relayed = ServerAnswer {

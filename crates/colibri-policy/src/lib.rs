@@ -26,6 +26,7 @@ mod clients;
 mod confusables;
 mod consent;
 mod contract;
+mod decision;
 mod deferral;
 pub mod file;
 mod flow_labels;
@@ -62,6 +63,10 @@ pub use clients::{Clients, Rights};
 pub use confusables::{LookAlike, look_alikes};
 pub use consent::UserConsent;
 pub use contract::Contract;
+pub use decision::{
+    AgentFacts, AllowedHolds, BudgetStatus, CallDecision, CallFacts, ClientFacts, CompiledCheck,
+    HoldFacts, Holds, SkillFacts, TargetFacts, Wait, decide, not_as_approved, time_on,
+};
 pub use deferral::Left;
 pub use file::FileError;
 pub use flow_labels::{FlowLabels, ToolLabels};

@@ -222,7 +222,7 @@ impl SessionFlow {
 
     /// The reasons for which a call waits for a person, the first few; none: it does not.
     pub fn judge(&self, call: &FlowCall<'_>) -> Vec<FlowSuspension> {
-        let mut inner = self.inner.lock();
+        let inner = self.inner.lock();
         let mut holds: Vec<FlowSuspension> = inner.outside(call).into_iter().collect();
         let arguments = Json::part(call.arguments, 0..call.arguments.len());
         if let (Some(labels), Some(arguments)) = (call.labels, arguments) {
@@ -236,14 +236,21 @@ impl SessionFlow {
             });
             holds.extend(found.into_values());
         }
-        if let Some(arguments) = arguments.filter(|_| inner.has_read()) {
-            // Where values without a known origin wait, a result that repeats one trusts it no more
-            // than others.
-            let carries_all = inner.awaits_unknown(call.is_scripted);
-            each_text(arguments, &mut |text| inner.values.carry(text, carries_all));
-        }
         holds.truncate(MAX_HOLDS);
         holds
+    }
+
+    /// A call that is not refused carries its values on: where values without a known origin wait,
+    /// a result that repeats one trusts it no more than others.
+    pub fn carry(&self, call: &FlowCall<'_>) {
+        let mut inner = self.inner.lock();
+        if !inner.has_read() {
+            return;
+        }
+        let carries_all = inner.awaits_unknown(call.is_scripted);
+        if let Some(arguments) = Json::part(call.arguments, 0..call.arguments.len()) {
+            each_text(arguments, &mut |text| inner.values.carry(text, carries_all));
+        }
     }
 
     /// A person has allowed a call: its destinations are asked about no more.
@@ -503,7 +510,9 @@ mod tests {
 
     fn said(flow: &SessionFlow, arguments: &str) -> String {
         let labels = sink();
-        let holds = flow.judge(&send(&labels, arguments));
+        let call = send(&labels, arguments);
+        let holds = flow.judge(&call);
+        flow.carry(&call);
         holds
             .iter()
             .map(FlowSuspension::to_string)

@@ -36,7 +36,7 @@ impl ServerSession {
             .unwrap_or_default()
             .as_bytes();
         let until = SystemTime::now() + request_state::TTL;
-        let state = if call.confirmed {
+        let state = if call.allowed.is_some() {
             // What a person allowed is one call, and not one for each time that its retry is sent.
             let ticket = self.spec.chain().confirmed(call);
             let ticket =

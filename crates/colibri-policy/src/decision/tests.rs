@@ -1,0 +1,321 @@
+//! The order of the steps, and what a wait and a release are.
+
+use std::sync::Arc;
+
+use colibri_api::CostDay;
+
+use super::*;
+use crate::check::SchemaCheck;
+use crate::clients::Clients;
+use crate::flow_labels::ToolLabels;
+use crate::gates::Caller;
+use crate::may::MayList;
+use crate::session_flow::{BoundMay, MayPlace};
+use crate::usage::Terms;
+use crate::user_database::SystemAccounts;
+
+/// What can stand against a call, in the order in which it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Lease,
+    Budget,
+    Gate,
+    Rights,
+    Rule,
+    Task,
+    Pin,
+    Skill,
+    Contract,
+    Schema,
+    Completion,
+}
+
+const ORDER: [(Fault, Code, Option<&str>); 11] = [
+    (Fault::Lease, Code::StoreUnavailable, None),
+    (
+        Fault::Budget,
+        Code::BudgetSpent,
+        Some("agents.coder.budget.session_bytes"),
+    ),
+    (Fault::Gate, Code::GateClosed, Some("narrow:external-call")),
+    (
+        Fault::Rights,
+        Code::PolicyDenied,
+        Some("clients.json: others.servers"),
+    ),
+    (
+        Fault::Rule,
+        Code::PolicyDenied,
+        Some("r.json: servers.git.tools.deny[0]"),
+    ),
+    (Fault::Task, Code::NotSupportedYet, None),
+    (Fault::Pin, Code::PinChanged, Some("pin:git/push")),
+    (Fault::Skill, Code::PinChanged, Some("pin:git/skill://a")),
+    (
+        Fault::Contract,
+        Code::ContractDenied,
+        Some("c.json: tools.push"),
+    ),
+    (Fault::Schema, Code::SchemaInvalid, None),
+    (Fault::Completion, Code::NotOffered, None),
+];
+
+const DEFINITION: &[u8] = br#"{"name":"push","inputSchema":{"type":"object","required":["b"]}}"#;
+const CONTRACT: &[u8] =
+    br#"{"tools":{"push":{"reason":"a is small","when":{"properties":{"a":{"maximum":9}}}}}}"#;
+
+struct Compiled(ToolCheck);
+
+impl CompiledCheck for Compiled {
+    fn compiled(&self) -> &ToolCheck {
+        &self.0
+    }
+}
+
+/// A call by its faults, its rule, the limits of its session, and what was allowed of it.
+#[derive(Default)]
+struct Case<'a> {
+    faults: &'a [Fault],
+    confirm: Option<&'a str>,
+    session: Option<&'a SessionFlow>,
+    allowed: Option<&'a AllowedHolds>,
+}
+
+impl Case<'_> {
+    fn has(&self, fault: Fault) -> bool {
+        self.faults.contains(&fault)
+    }
+
+    fn decide(&self) -> CallDecision {
+        let granted = match self.has(Fault::Rights) {
+            true => r#"{"docs":["*"]}"#,
+            false => r#"{"git":["push"]}"#,
+        };
+        let clients = format!(r#"{{"others":{{"gates":["external-call"],"servers":{granted}}}}}"#);
+        let clients =
+            Clients::parse(clients.as_bytes(), "clients.json", Box::new(SystemAccounts)).unwrap();
+        let rights = clients.rights(&Caller {
+            uid: 4_000_000,
+            gid: 4_000_000,
+            pid: None,
+        });
+        let contract = self
+            .has(Fault::Contract)
+            .then(|| Arc::new(Contract::parse(CONTRACT, "c.json").unwrap()));
+        let check = Compiled(ToolCheck::new(
+            "git",
+            "push",
+            DEFINITION,
+            SchemaCheck::All,
+            contract,
+        ));
+        let arguments: &[u8] = match self.has(Fault::Schema) {
+            true => br#"{"a":10}"#,
+            false => br#"{"a":10,"b":1}"#,
+        };
+        let verdict = match (self.has(Fault::Rule), self.confirm) {
+            (true, _) => RuleVerdict::Deny {
+                rule: "r.json: servers.git.tools.deny[0]".to_owned(),
+            },
+            (false, Some(rule)) => RuleVerdict::Confirm {
+                rule: rule.to_owned(),
+            },
+            (false, None) => RuleVerdict::Allow,
+        };
+        let changed = PinStatus::Changed {
+            members: vec!["/description".to_owned()],
+        };
+        let tools = AgentTools::default();
+        decide(&CallFacts {
+            caller: ClientFacts {
+                rights: &rights,
+                daemon_gates: Gates::new(true, true),
+                connection_gates: match self.has(Fault::Gate) {
+                    true => Gates::new(true, false),
+                    false => Gates::new(true, true),
+                },
+                agent: Some(AgentFacts {
+                    id: "coder",
+                    tools: &tools,
+                    max_bytes: self.has(Fault::Budget).then_some(100),
+                    lease_over: self.has(Fault::Lease).then_some("the lease is over"),
+                }),
+                budget: BudgetStatus {
+                    day: CostDay(1),
+                    terms: Terms::default(),
+                    spent: 100,
+                    before: 0,
+                    most: self.has(Fault::Budget).then_some(100),
+                },
+            },
+            target: TargetFacts {
+                server: "git",
+                is_own: false,
+                feature: Feature::Tool,
+                name: "push",
+                gate: Gate::External,
+                is_counted: true,
+                is_free_for_people: false,
+                is_free_for_agents: false,
+                verdict: Cow::Owned(verdict),
+                refuses_tasks: true,
+                pin: Some(Cow::Owned(match self.has(Fault::Pin) {
+                    true => changed.clone(),
+                    false => PinStatus::Approved,
+                })),
+                skills: match self.has(Fault::Skill) {
+                    true => vec![SkillFacts {
+                        name: "skill://a",
+                        pin: &changed,
+                        lacks_file: true,
+                    }],
+                    false => Vec::new(),
+                },
+                prompt_contract: None,
+                argument_check: Some(&check),
+                lacks_completions: self.has(Fault::Completion),
+                holds: HoldFacts::Item(FlowCall {
+                    server: "git",
+                    tool: "push",
+                    reads: false,
+                    labels: Some(&ToolLabels::default()),
+                    contract: None,
+                    arguments,
+                    is_scripted: false,
+                }),
+            },
+            arguments,
+            as_task: self.has(Fault::Task),
+            session_flow: &|| self.session,
+            allowed: self.allowed,
+        })
+    }
+}
+
+fn refusal(faults: &[Fault]) -> Failure {
+    let session = bound();
+    let case = Case {
+        faults,
+        confirm: Some("r.json: servers.git.tools.confirm push"),
+        session: Some(&session),
+        ..Case::default()
+    };
+    match case.decide() {
+        CallDecision::Refuses(failure) => *failure,
+        other => panic!("{faults:?}: {other:?}"),
+    }
+}
+
+/// The limits of a session that may change nothing.
+fn bound() -> SessionFlow {
+    let flow = SessionFlow::default();
+    flow.bind(BoundMay {
+        by: MayPlace::Task(7),
+        may: Arc::new(MayList::new(Vec::new())),
+    });
+    flow
+}
+
+#[test]
+fn each_fault_is_told_before_those_after_it_and_before_any_wait() {
+    let faults = ORDER.map(|(fault, ..)| fault);
+    for (at, (fault, code, rule)) in ORDER.into_iter().enumerate() {
+        for faults in [&faults[at..], &[fault][..]] {
+            let failure = refusal(faults);
+            assert_eq!(failure.code, code, "{faults:?}");
+            assert_eq!(failure.rule.as_deref(), rule, "{faults:?}");
+        }
+    }
+}
+
+#[test]
+fn what_nothing_refuses_waits_for_every_reason_at_once() {
+    let session = bound();
+    let case = Case {
+        confirm: Some("the rule"),
+        session: Some(&session),
+        ..Case::default()
+    };
+    let CallDecision::Waits(wait) = case.decide() else {
+        panic!("it waits");
+    };
+    assert_eq!(wait.validation, Validation::Exact);
+    assert_eq!(
+        wait.holds.to_string(),
+        "the rule; outside task 7: it may change nothing, not git/push"
+    );
+    assert_eq!(
+        Case::default().decide(),
+        CallDecision::Passes(Validation::Exact)
+    );
+}
+
+#[test]
+fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
+    let rule = |rule: &str| AllowedHolds {
+        rule: Some(rule.to_owned()),
+        limits: Vec::new(),
+    };
+    let allowed = rule("the rule");
+    fn again(
+        allowed: &AllowedHolds,
+        confirm: Option<&str>,
+        session: Option<&SessionFlow>,
+        faults: &[Fault],
+    ) -> CallDecision {
+        Case {
+            faults,
+            confirm,
+            session,
+            allowed: Some(allowed),
+        }
+        .decide()
+    }
+    assert!(matches!(
+        again(&allowed, Some("the rule"), None, &[]),
+        CallDecision::Passes(_)
+    ));
+    // Nothing holds it any more.
+    assert!(matches!(
+        again(&allowed, None, None, &[]),
+        CallDecision::Passes(_)
+    ));
+    // Another rule by now, or limits that came while it waited.
+    for (confirm, session) in [
+        (Some("another rule"), None),
+        (Some("the rule"), Some(bound())),
+    ] {
+        let decision = again(&allowed, confirm, session.as_ref(), &[]);
+        let CallDecision::Waits(wait) = decision else {
+            panic!("{decision:?}");
+        };
+        let mut both = allowed.clone();
+        both.extend(wait.holds);
+        let released = Case {
+            confirm,
+            session: session.as_ref(),
+            allowed: Some(&both),
+            ..Case::default()
+        };
+        assert!(matches!(released.decide(), CallDecision::Passes(_)));
+    }
+    // Whoever has allowed it: what is refused is refused.
+    for (fault, code, _) in ORDER {
+        let decision = again(&allowed, Some("the rule"), None, &[fault]);
+        let CallDecision::Refuses(failure) = decision else {
+            panic!("{fault:?}: {decision:?}");
+        };
+        assert_eq!(failure.code, code);
+    }
+}
+
+#[test]
+fn deciding_changes_nothing() {
+    let session = bound();
+    let case = Case {
+        session: Some(&session),
+        ..Case::default()
+    };
+    assert_eq!(case.decide(), case.decide());
+    assert!(!session.remembers_values());
+}
