@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
+const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
+const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
+const UPDATED: &str = "notifications/resources/updated";
+
 const PROMPTS: &str = r#"[{"name":"review","description":"Review it."},{"title":"no name"}]"#;
 const RESOURCES: &str = r#"[{"uri":"file:///a","name":"a"},{"uri":"file:///b","name":"b","description":"B"},{"uri":"x"},{"uri":"file:///no!","name":"no"}]"#;
 const TEMPLATES: &str =
@@ -92,6 +96,45 @@ fn settle(place: &Place, caller: &mut Client) {
     for list in ["resources", "prompts", "resources"] {
         told_so_far(caller);
         change(place, caller, list);
+    }
+}
+
+/// A call whose server asks its person something, and says something more with the call's answer.
+struct Question {
+    person: Client,
+    call: u64,
+    /// The id of the request to the person.
+    request: Value,
+}
+
+impl Question {
+    /// A call of `SERVER__ask_raw`, up to the request to the person.
+    fn begin(place: &Place, daemon: &Daemon<'_>, server: &str, more: &Value) -> Question {
+        let form =
+            json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
+        let ask =
+            json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
+        place.frame("ask", ask.to_string().as_bytes());
+        let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
+        place.frame("then", format!("{more}\n{answer}").as_bytes());
+        let mut person = daemon.connect();
+        person.open_with(LEGACY, json!({ "elicitation": {} }));
+        let tool = format!("{server}__ask_raw");
+        let call = person.request_tool(&tool, json!({ "case": "ask", "then": "then" }));
+        let request = person.notification("elicitation/create")["id"].clone();
+        Question {
+            person,
+            call,
+            request,
+        }
+    }
+
+    /// The person accepts.
+    fn accept(mut self) -> Client {
+        let result = json!({ "action": "accept", "content": {} });
+        let reply = json!({ "jsonrpc": "2.0", "id": self.request, "result": result });
+        self.person.send(reply.to_string());
+        self.person
     }
 }
 
@@ -189,22 +232,42 @@ fn changes_are_told_of_exactly_the_lists_that_changed() {
         for list in ["resources", "prompts", "resources"] {
             change(&place, &mut caller, list);
         }
-        let (p, r) = (
-            "notifications/prompts/list_changed",
-            "notifications/resources/list_changed",
-        );
         let told = [&mut old, &mut everything, &mut prompts].map(told_so_far);
         // The last one may be on its way.
-        assert_eq!(methods(&told[0])[..5], [r, r, p, r, p], "{version}");
-        assert_eq!(methods(&told[1])[..5], [r, r, p, r, p], "{version}");
-        assert_eq!(methods(&told[2]), [p, p], "{version}");
+        assert_eq!(
+            methods(&told[0])[..5],
+            [
+                RESOURCES_CHANGED,
+                RESOURCES_CHANGED,
+                PROMPTS_CHANGED,
+                RESOURCES_CHANGED,
+                PROMPTS_CHANGED
+            ],
+            "{version}"
+        );
+        assert_eq!(
+            methods(&told[1])[..5],
+            [
+                RESOURCES_CHANGED,
+                RESOURCES_CHANGED,
+                PROMPTS_CHANGED,
+                RESOURCES_CHANGED,
+                PROMPTS_CHANGED
+            ],
+            "{version}"
+        );
+        assert_eq!(
+            methods(&told[2]),
+            [PROMPTS_CHANGED, PROMPTS_CHANGED],
+            "{version}"
+        );
         assert!(
             told[1].iter().all(|told| told["params"]["_meta"][ID] == id),
             "{told:?}"
         );
         place.defines("fix", "prompts", r#"[{"name":"third"}]"#);
         tell(&mut caller, "prompts/list_changed", json!({}));
-        everything.notification(p);
+        everything.notification(PROMPTS_CHANGED);
         assert_eq!(listed(&mut caller, "prompts/list"), ["fix__third"]);
     }
 }
@@ -220,18 +283,13 @@ fn nobody_is_told_of_changes_of_what_is_hidden_from_them() {
     let rule = |servers: Value| json!({ "users": { &me: { "gates": ["write", "external-call"], "servers": servers } } });
     place.clients(&rule(json!({ "fix": ["*"], "hidden": ["*"] })).to_string());
     // With the answer to its question the hidden server says that its list has changed.
-    let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
-    let ask =
-        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
-    place.frame("ask", ask.to_string().as_bytes());
-    let changed = r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}"#;
-    let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
-    place.frame("then", format!("{changed}\n{answer}").as_bytes());
     let daemon = place.start(&[]);
-    let mut person = daemon.connect();
-    person.open_with(LEGACY, json!({ "elicitation": {} }));
-    person.request_tool("hidden__ask_raw", json!({ "case": "ask", "then": "then" }));
-    let asked = person.notification("elicitation/create");
+    let question = Question::begin(
+        &place,
+        &daemon,
+        "hidden",
+        &json!({ "jsonrpc": "2.0", "method": PROMPTS_CHANGED }),
+    );
     let mut caller = daemon.legacy(LEGACY);
     assert_eq!(listed(&mut caller, "prompts/list").len(), 2);
     // Hidden from now on, but its process is there.
@@ -241,20 +299,18 @@ fn nobody_is_told_of_changes_of_what_is_hidden_from_them() {
     let mut other = daemon.legacy(LEGACY);
     place.defines("hidden", "prompts", r#"[{"name":"secret"}]"#);
     let before = times_read(&place, "hidden", "prompts/list");
-    let accept = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
-    person.send(accept.to_string());
+    let _person = question.accept();
     wait_for("another look", || {
         (times_read(&place, "hidden", "prompts/list") > before).then_some(())
     });
     for list in ["resources", "prompts", "resources"] {
         change(&place, &mut caller, list);
     }
-    let (p, r) = (
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-    );
     // The last one may be on its way.
-    assert_eq!(methods(&told_so_far(&mut other))[..2], [r, p]);
+    assert_eq!(
+        methods(&told_so_far(&mut other))[..2],
+        [RESOURCES_CHANGED, PROMPTS_CHANGED]
+    );
 }
 
 #[test]
@@ -270,18 +326,18 @@ fn a_flood_of_changes_is_read_now_and_then_and_told_once() {
         let before = times_read(&place, "fix", "resources/list");
         let arguments = json!({ "method": "resources/list_changed", "times": 20_000 });
         assert_eq!(text_of(&caller.call("fix__tell", arguments)), "told");
-        let (p, r) = (
-            "notifications/prompts/list_changed",
-            "notifications/resources/list_changed",
-        );
-        caller.notification(r);
+        caller.notification(RESOURCES_CHANGED);
         assert_eq!(listed(&mut other, "resources/list"), ["fix+file:///z"]);
         change(&place, &mut caller, "prompts");
         let times = times_read(&place, "fix", "resources/list") - before;
         assert!((1..20).contains(&times), "{version}: read {times} times");
         change(&place, &mut caller, "resources");
         // The last one may be on its way.
-        assert_eq!(methods(&told_so_far(&mut other))[..2], [r, p], "{version}");
+        assert_eq!(
+            methods(&told_so_far(&mut other))[..2],
+            [RESOURCES_CHANGED, PROMPTS_CHANGED],
+            "{version}"
+        );
     }
 }
 
@@ -346,7 +402,7 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
         ] {
             update(&mut caller, own);
             for (client, id) in [&mut legacy, &mut modern] {
-                let told = client.notification("notifications/resources/updated");
+                let told = client.notification(UPDATED);
                 assert_eq!(told["params"]["uri"], shown, "{told}");
                 // In our own words where it came just before the subscription was open.
                 let x = told["params"].get("x");
@@ -360,9 +416,7 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
         }
         for client in [&mut caller, &mut legacy.0, &mut modern.0, &mut other] {
             let told = told_so_far(client);
-            let told = told
-                .iter()
-                .filter(|message| message["method"] == "notifications/resources/updated");
+            let told = told.iter().filter(|message| message["method"] == UPDATED);
             assert_eq!(told.count(), 0, "{version}");
         }
         // One leaves in its way, the other by going.
@@ -372,7 +426,7 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
         assert_eq!(answer["result"], json!({}));
         update(&mut caller, "file:///a");
         assert_eq!(
-            modern.0.notification("notifications/resources/updated")["params"]["_meta"][ID],
+            modern.0.notification(UPDATED)["params"]["_meta"][ID],
             modern.1
         );
         // Both were looked at before the next message of the server was read.
@@ -392,7 +446,7 @@ fn updates_go_to_exactly_those_who_are_subscribed() {
         });
         update(&mut caller, "file:///b");
         assert_eq!(
-            other.notification("notifications/resources/updated")["params"]["uri"],
+            other.notification(UPDATED)["params"]["uri"],
             "fix+file:///b"
         );
     }
@@ -462,7 +516,7 @@ fn a_process_that_comes_after_another_is_subscribed_again() {
         let mut caller = daemon.legacy(LEGACY);
         caller.call("fix__exit", json!({}));
         for client in &mut clients {
-            let told = client.notification("notifications/resources/updated");
+            let told = client.notification(UPDATED);
             assert_eq!(
                 told["params"]["uri"], "fix+file:///a",
                 "nobody knows what was missed"
@@ -475,14 +529,14 @@ fn a_process_that_comes_after_another_is_subscribed_again() {
             json!({ "uri": "file:///a" }),
         );
         for client in &mut clients {
-            client.notification("notifications/resources/updated");
+            client.notification(UPDATED);
         }
         // A changed entry has other processes.
         let entry = place.fixture("fix", &["--speak", version, "--tool", "more"], json!({}));
         place.registry(&json!({ "fix": entry }));
         daemon.reload();
         for client in &mut clients {
-            client.notification("notifications/resources/updated");
+            client.notification(UPDATED);
         }
     }
 }
@@ -503,7 +557,7 @@ fn a_server_that_hangs_up_is_asked_again() {
         "resources/updated",
         json!({ "uri": "file:///a" }),
     );
-    let told = client.notification("notifications/resources/updated");
+    let told = client.notification(UPDATED);
     assert_eq!(told["params"]["uri"], "fix+file:///a");
 }
 
@@ -514,8 +568,12 @@ fn a_flood_of_updates_costs_nobody_anything() {
         let place = place(&["--speak", version], json!({ "timeout_ms": 600_000 }));
         let daemon = place.start(&[]);
         let mut caller = daemon.legacy(LEGACY);
+        settle(&place, &mut caller);
         let mut clients =
             [Era::Legacy, Era::Modern].map(|era| subscribed(&daemon, era, "fix+file:///a").0);
+        for client in &mut clients {
+            told_so_far(client);
+        }
         let times = if is_short() { 5_000 } else { 50_000 };
         let flood = |client: &mut Client, uri: &str| {
             let arguments =
@@ -525,13 +583,13 @@ fn a_flood_of_updates_costs_nobody_anything() {
         flood(&mut caller, "file:///other");
         flood(&mut caller, &"file:///other/".repeat(500));
         for client in &mut clients {
-            assert!(!methods(&told_so_far(client)).contains(&"notifications/resources/updated"));
+            assert_eq!(told_so_far(client), [] as [Value; 0]);
         }
         flood(&mut caller, "file:///a");
         for client in &mut clients {
-            client.notification("notifications/resources/updated");
-            let told = told_so_far(client);
-            assert!(told.len() < 5_000, "{}", told.len());
+            client.notification(UPDATED);
+            let told = 1 + told_so_far(client).len();
+            assert!(told < 5_000, "{told}");
         }
         // What comes after is told again, in the server's words.
         for client in &mut clients {
@@ -556,29 +614,19 @@ fn the_end_of_a_subscription_counts_though_its_server_was_taken_away() {
     let daemon = place.start(&[]);
     let (mut client, _) = subscribed(&daemon, Era::Legacy, "fix+file:///a");
     // A call keeps the process beyond the reload; with its answer it tells of an update.
-    let mut caller = daemon.connect();
-    caller.open_with(LEGACY, json!({ "elicitation": {} }));
-    let form = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": {} } });
-    let ask =
-        json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form });
-    place.frame("ask", ask.to_string().as_bytes());
-    let update = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "file:///a" } });
-    let answer = r#"{"jsonrpc":"2.0","id":@ID@,"result":{"content":[]}}"#;
-    place.frame("then", format!("{update}\n{answer}").as_bytes());
-    let call = caller.request_tool("fix__ask_raw", json!({ "case": "ask", "then": "then" }));
-    let asked = caller.notification("elicitation/create");
+    let update = json!({ "jsonrpc": "2.0", "method": UPDATED, "params": { "uri": "file:///a" } });
+    let question = Question::begin(&place, &daemon, "fix", &update);
     place.registry(&json!({}));
     daemon.reload();
     let answer = client.ask("resources/unsubscribe", json!({ "uri": "fix+file:///a" }));
     assert_eq!(answer["error"]["code"], -32002, "{answer}");
-    let accept = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "action": "accept", "content": {} } });
-    caller.send(accept.to_string());
-    assert_eq!(caller.answer(call)["result"]["content"], json!([]));
-    let told = told_so_far(&mut client);
-    assert!(
-        !methods(&told).contains(&"notifications/resources/updated"),
-        "{told:?}"
+    let call = question.call;
+    assert_eq!(
+        question.accept().answer(call)["result"]["content"],
+        json!([])
     );
+    let told = told_so_far(&mut client);
+    assert!(!methods(&told).contains(&UPDATED), "{told:?}");
 }
 
 /// What a client is told of log messages while it has one of this level written for it.
