@@ -42,7 +42,7 @@ use colibri_confine::{
 };
 use colibri_outbound::oauth;
 use colibri_peer::ByteBudget;
-use colibri_policy::{ApprovalQueue, DEFAULT_EXPIRY, Gate, UserQuotas};
+use colibri_policy::{ApprovalQueue, BoardHosts, Clients, DEFAULT_EXPIRY, Gate, UserQuotas};
 use colibri_store::cost_ledger::{self, CostLedger};
 use colibri_store::{Database, Fleet, HostIdentity};
 use colibri_trail::{self as trail, Trail, TrailError, TrailEvent, TrailOptions};
@@ -264,34 +264,8 @@ pub async fn run(
         hosts,
     } = files;
     let limits = *clients.limits();
-    let store =
-        Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
-    let board = config.board.clone().map(|(address, name)| {
-        let signer = match &recorder {
-            Recorder::Trail(trail) => trail.signer().clone(),
-            Recorder::Off => anyhow::bail!("a board of many hosts needs a trail"),
-        };
-        let fleet = Fleet::start(address, HostIdentity { name, signer })?;
-        fleet.map_persons(clients.persons());
-        fleet.count_hosts(reload::counted(hosts));
-        Ok(fleet)
-    });
-    let fleet = board.transpose().map_err(configuration_failure)?;
-    let store = Arc::new(store.with_fleet(fleet));
     let recorder = Arc::new(recorder);
-    if let Some(fleet) = store.fleet() {
-        let trail = recorder.clone();
-        let sealed = move || match &*trail {
-            Recorder::Trail(trail) => {
-                let status = trail.status();
-                let sealed = status.sealed.unwrap_or(0);
-                (sealed == 0 || sealed < status.synced).then_some(sealed)
-            }
-            Recorder::Off => None,
-        };
-        let began = fleet.witness_each_other(&config.state_dir, sealed);
-        began.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
-    }
+    let store = Arc::new(open_store(&config, &clients, hosts, &recorder)?);
     let pins = sources::open_pins(&config).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
     let spawner =
         SystemSpawner::new(config.priv_mode).map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
@@ -387,15 +361,8 @@ pub async fn run(
         AgentDoors::beside,
     );
     let flows = daemon.chain.flows.clone();
-    if daemon.store.fleet().is_some() {
-        daemon.board.on_begin(move |task| flows.recall(task));
-    } else {
-        let begun = daemon
-            .board
-            .begin()
-            .map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
-        begun.iter().for_each(|task| flows.recall(task));
-    }
+    let begun = daemon.board.begin_at_start(move |task| flows.recall(task));
+    begun.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
     let starter = TaskAgents::new(daemon.agents.clone(), daemon.doors.clone());
     let scheduler = Scheduler::new(daemon.board.clone(), starter, ScheduledCalls::new(&daemon));
     let program = std::env::current_exe()
@@ -422,14 +389,15 @@ pub async fn run(
         let maker = SummaryMaker::new(&daemon.summaries, &daemon.store, &daemon.host, calls, model);
         background.spawn(maker.work(daemon.host.changes().come()));
     }
-    if let Some(fleet) = daemon.store.fleet() {
-        let (agents, mut leases) = (daemon.agents.clone(), fleet.lease().numbers());
-        background.spawn(async move {
-            while leases.changed().await.is_ok() {
-                agents.end_without_lease();
-            }
-        });
-    }
+    let (agents, mut leases) = (
+        daemon.agents.clone(),
+        daemon.store.board().lease().numbers(),
+    );
+    background.spawn(async move {
+        while leases.changed().await.is_ok() {
+            agents.end_without_lease();
+        }
+    });
     if let Some(webhook) = webhook {
         background.spawn(webhook.work(daemon.notices.watch()));
     }
@@ -451,9 +419,7 @@ pub async fn run(
     }
     drop((listener, metrics_listener, background, scheduler));
     daemon.end().await;
-    if let Some(fleet) = daemon.store.fleet() {
-        fleet.leave();
-    }
+    daemon.store.board().leave();
     if let Err(error) = daemon.keep_spending() {
         error!("what users have spent since a while ago was not kept: {error}");
     }
@@ -465,6 +431,45 @@ pub async fn run(
     }
     info!("ended");
     Ok(())
+}
+
+/// Opens the store. Here, and nowhere else, it is chosen where the board is: in the store's own
+/// file, or, with a board's address, in a PostgreSQL that many hosts share.
+fn open_store(
+    config: &DaemonConfig,
+    clients: &Clients,
+    hosts: BoardHosts,
+    recorder: &Arc<Recorder>,
+) -> Result<Database, RunFailure> {
+    let store =
+        Database::open(&config.state_dir).map_err(|error| (EXIT_CONFIG, error.to_string()))?;
+    let Some((address, name)) = config.board.clone() else {
+        return Ok(store);
+    };
+    // Rows are signed with the trail's key.
+    let Recorder::Trail(trail) = &**recorder else {
+        let why = "a board of many hosts needs a trail";
+        return Err((EXIT_CONFIG, why.to_owned()));
+    };
+    let signer = trail.signer().clone();
+    let fleet = Fleet::start(address, HostIdentity { name, signer });
+    let fleet = fleet.map_err(configuration_failure)?;
+    let store = store.with_fleet(fleet.clone());
+    // Before this host is a witness: it then looks at who counts.
+    store.board().map_persons(clients.persons());
+    store.board().count_hosts(reload::counted(hosts));
+    let trail = recorder.clone();
+    let sealed = move || match &*trail {
+        Recorder::Trail(trail) => {
+            let status = trail.status();
+            let sealed = status.sealed.unwrap_or(0);
+            (sealed == 0 || sealed < status.synced).then_some(sealed)
+        }
+        Recorder::Off => None,
+    };
+    let began = fleet.witness_each_other(&config.state_dir, sealed);
+    began.map_err(|error| (EXIT_SYSTEM, error.to_string()))?;
+    Ok(store)
 }
 
 /// Writes what was counted to the store, again and again.

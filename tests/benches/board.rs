@@ -18,7 +18,9 @@ use colibri_api::{NewTask, TaskLimits, TaskStatus};
 use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
 use colibri_mcpd::relay::{CallRules, Recorder};
 use colibri_policy::{Clients, Gates};
-use colibri_store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity, TaskFilter};
+use colibri_store::{
+    BoardAddress, BoardMembership, CountedHost, Database, Fleet, HostIdentity, TaskFilter,
+};
 use colibri_tests::{Postgres, open_trail, wait_for};
 use nix::unistd::{Uid, User};
 use tempfile::TempDir;
@@ -159,9 +161,9 @@ fn postgres(tasks: u32) -> Ground {
         let fleet = Fleet::start(address, host).expect("a host");
         fleet.map_persons(persons.clone());
         fleet.count_hosts(counted.clone());
-        wait_for("the board", || fleet.away().is_none().then_some(()));
+        wait_for("the board", || (!fleet.is_away()).then_some(()));
         let store = Database::open(directory.path()).expect("a store");
-        boards.push(board(store.with_fleet(Some(fleet)), &directory));
+        boards.push(board(store.with_fleet(fleet), &directory));
         directories.push(directory);
     }
     // Each is signed by the host that created it: one that SQL puts there is given to nobody.

@@ -279,9 +279,7 @@ impl AgentRoster {
 
     /// The instances that run, as other hosts of the board show them: JSON.
     pub(super) fn running_as_json(&self) -> String {
-        let Some(fleet) = self.parts.store.fleet() else {
-            return String::new();
-        };
+        let board = self.parts.store.board();
         let mut shown: Vec<_> = self
             .running()
             .iter()
@@ -290,7 +288,7 @@ impl AgentRoster {
         shown.sort_by_key(|instance| std::cmp::Reverse(instance.started_at));
         shown.truncate(MAX_SHOWN);
         for instance in &mut shown {
-            instance.person = Some(fleet.person_name(instance.uid));
+            instance.person = board.person_name(instance.uid);
         }
         serde_json::to_string(&shown).unwrap_or_default()
     }
@@ -298,15 +296,13 @@ impl AgentRoster {
     /// The instances on other hosts of the board that this caller may see, as those hosts say; none
     /// while the board is away. It waits for the database.
     pub fn elsewhere(&self, uid: u32, operator: bool) -> Vec<AgentInstance> {
-        let Some(fleet) = self.parts.store.fleet() else {
-            return Vec::new();
-        };
-        let person = fleet.person_name(uid);
+        let board = self.parts.store.board();
+        let person = board.person_name(uid);
         let mut found = Vec::new();
-        for (host, shown) in fleet.instances_elsewhere().unwrap_or_default() {
+        for (host, shown) in board.instances_elsewhere().unwrap_or_default() {
             let shown: Vec<AgentInstance> = serde_json::from_str(&shown).unwrap_or_default();
             let seen = shown.into_iter().take(MAX_SHOWN);
-            let seen = seen.filter(|one| operator || one.person.as_ref() == Some(&person));
+            let seen = seen.filter(|one| operator || person.is_some() && one.person == person);
             found.extend(seen.map(|instance| AgentInstance {
                 host: Some(host.clone()),
                 ..instance

@@ -202,7 +202,7 @@ impl AgentRoster {
             max_bytes: entry.budget.session_bytes,
             max_tokens: entry.budget.tokens,
             spent: AgentUsage::default(),
-            lease: AgentLease::of(self.parts.store.fleet().map(|fleet| fleet.lease())),
+            lease: AgentLease::of(self.parts.store.board().lease()),
         });
         if let Some(task) = &task {
             door.flow.claim(task, uid);

@@ -128,7 +128,7 @@ impl Board {
                 && task.foreign.is_none()
             {
                 let creator = task.said.created_by;
-                if self.store.is_foreign(creator) {
+                if self.store.board().is_foreign(creator) {
                     task.waiting = Some("its person has no account on this host".to_owned());
                     continue;
                 }

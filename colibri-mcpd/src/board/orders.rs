@@ -86,7 +86,8 @@ pub struct Board {
     gone: Mutex<Vec<(String, Option<String>)>>,
     /// What follows from changes of one task does so in their order.
     pub(super) order: ChangeOrder,
-    /// The last lease under which what instances had was taken back.
+    /// The last lease under which what instances had was taken back; 0, that of a board of this
+    /// host alone, at the start.
     begun: Mutex<u64>,
     on_begin: OnceLock<ClaimObserver>,
     claimed: Mutex<ClaimTable>,
@@ -164,7 +165,11 @@ impl Board {
 
     /// The time: the database's, where many hosts share the board.
     pub(super) fn now(&self) -> u64 {
-        self.store.board_time().unwrap_or_else(self.clock)
+        self.store
+            .board()
+            .lease()
+            .board_time()
+            .unwrap_or_else(self.clock)
     }
 
     pub(super) fn lease(&self, who: BoardActor<'_>) -> Option<u64> {
@@ -306,7 +311,7 @@ impl Board {
         self.begin_under_lease()?;
         // Where many hosts share the board their schedulers do it: here it would be six statements
         // more a claim.
-        if self.store.fleet().is_none() {
+        if !self.store.board().is_shared() {
             self.requeue_lapsed()?;
         }
         let now = self.now();
@@ -530,18 +535,27 @@ impl Board {
         }
     }
 
-    /// Has the claims that people have told to `observer` once the board is there: it may be away
-    /// when the daemon starts.
-    pub(crate) fn on_begin(&self, observer: impl Fn(&Task) + Send + Sync + 'static) {
-        // The daemon says it once.
-        let _ = self.on_begin.set(Box::new(observer));
+    /// Begins at the daemon's start, and tells `observer` the claims that people have. A board that
+    /// is shared may be away then: it begins with the first lease of this host.
+    ///
+    /// # Errors
+    /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
+    pub(crate) fn begin_at_start(
+        &self,
+        observer: impl Fn(&Task) + Send + Sync + 'static,
+    ) -> Result<(), StoreError> {
+        if self.store.board().is_shared() {
+            // The daemon starts once.
+            let _ = self.on_begin.set(Box::new(observer));
+            return Ok(());
+        }
+        self.begin()?.iter().for_each(observer);
+        Ok(())
     }
 
     /// Takes back, once for each lease of this host, what its instances had before.
     pub(super) fn begin_under_lease(&self) -> Result<(), StoreError> {
-        let Some(lease) = self.store.fleet().map(|fleet| fleet.lease()) else {
-            return Ok(());
-        };
+        let lease = self.store.board().lease();
         let number = lease.number();
         let mut begun = self.begun.lock();
         if *begun == number || !lease.is_in_force(number) {
@@ -561,7 +575,7 @@ impl Board {
     /// # Errors
     /// [`StoreError::Sqlite`], [`StoreError::Unrecorded`].
     pub fn begin(&self) -> Result<Vec<Task>, StoreError> {
-        if self.store.fleet().is_some() {
+        if self.store.board().is_shared() {
             self.requeue_lapsed()?;
         }
         let why = "its agent ended with the daemon";

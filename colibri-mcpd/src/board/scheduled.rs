@@ -88,10 +88,12 @@ impl Scheduler {
     pub(super) fn run_due(self: &Arc<Self>) -> Result<Option<u64>, StoreError> {
         let now = self.board.now();
         let mut is_behind = false;
-        for schedule in self.board.store.schedules(None, Some(now))? {
+        let store = &self.board.store;
+        for schedule in store.schedules(None, Some(now))? {
             let id = schedule.id;
             // Another host runs it, on which its creator has an account.
-            if self.board.store.is_foreign(schedule.created_by) || schedule.foreign.is_some() {
+            let is_foreign = store.board().is_foreign(schedule.created_by);
+            if is_foreign || schedule.foreign.is_some() {
                 continue;
             }
             if let Err(error) = self.run_schedule(&schedule, now) {
@@ -101,7 +103,7 @@ impl Scheduler {
         }
         match is_behind {
             true => Ok(Some(now)),
-            false => self.board.store.next_due(now),
+            false => store.next_due(now),
         }
     }
 

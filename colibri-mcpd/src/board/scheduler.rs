@@ -66,8 +66,9 @@ impl Scheduler {
     }
 
     async fn report_on(&self) {
-        while let Some(fleet) = self.board.store.fleet() {
-            fleet.report(self.board.places());
+        let board = self.board.store.board();
+        while board.is_shared() {
+            board.report_places(self.board.places());
             sleep(REPORT).await;
         }
     }
@@ -79,7 +80,7 @@ impl Scheduler {
             let looked = tokio::task::spawn_blocking(move || {
                 // The renewal of the lease says that the database is away, and wakes this when it
                 // is back.
-                if scheduler.board.store.is_away() {
+                if scheduler.board.store.board().is_away() {
                     return Ok(None);
                 }
                 scheduler.look()
@@ -103,7 +104,7 @@ impl Scheduler {
             let change = async {
                 tokio::select! {
                     () = self.board.changed.notified() => {}
-                    () = self.board.store.woken() => {}
+                    () = self.board.store.board().changes_elsewhere().notified() => {}
                 }
             };
             let _ = timeout(until.clamp(LEAST, EVERY), change).await;

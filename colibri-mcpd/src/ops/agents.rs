@@ -36,8 +36,7 @@ impl DaemonMethod for ListAgents {
     fn start(_: IgnoredAny, request: MethodCall) {
         request.finish_blocking(|daemon, call| {
             let caller = OperatorCaller::of(daemon, &call.client);
-            let fleet = daemon.store.fleet().filter(|fleet| fleet.has_others());
-            let host = fleet.map(|fleet| fleet.host().to_owned());
+            let host = daemon.store.board().shown_host().map(str::to_owned);
             let mut instances = daemon.agents.list(caller.uid, caller.operator);
             for instance in &mut instances {
                 instance.host.clone_from(&host);

@@ -72,10 +72,8 @@ pub(crate) fn reload(daemon: &Daemon) -> anyhow::Result<ReloadOutcome> {
                 hosts,
             } = files;
             note_clients(&clients);
-            if let Some(fleet) = daemon.store.fleet() {
-                fleet.map_persons(clients.persons());
-                fleet.count_hosts(counted(hosts));
-            }
+            daemon.store.board().map_persons(clients.persons());
+            daemon.store.board().count_hosts(counted(hosts));
             let limits_wait = *clients.limits() != daemon.limits_in_force;
             if limits_wait {
                 warn!(

@@ -33,14 +33,26 @@ pub struct AgentSocket {
 }
 
 /// The lease of this host under which an instance was started. Where the board is this host's own
-/// there is none, and nothing ends.
-#[derive(Debug, Clone, Default)]
-pub struct AgentLease(Option<(Arc<HostLease>, u64)>);
+/// it does not end.
+#[derive(Debug, Clone)]
+pub struct AgentLease {
+    lease: Arc<HostLease>,
+    number: u64,
+}
+
+impl Default for AgentLease {
+    fn default() -> AgentLease {
+        AgentLease::of(&Arc::new(HostLease::permanent()))
+    }
+}
 
 impl AgentLease {
     /// The one that is in force now.
-    pub fn of(lease: Option<&Arc<HostLease>>) -> AgentLease {
-        AgentLease(lease.map(|lease| (lease.clone(), lease.number())))
+    pub fn of(lease: &Arc<HostLease>) -> AgentLease {
+        AgentLease {
+            lease: lease.clone(),
+            number: lease.number(),
+        }
     }
 
     /// Looks whether it still is in force.
@@ -48,9 +60,10 @@ impl AgentLease {
     /// # Errors
     /// It is over, and another host may have the instance's task.
     pub fn check(&self) -> Result<(), LeaseOver> {
-        match &self.0 {
-            Some((lease, number)) if !lease.is_in_force(*number) => Err(LeaseOver),
-            _ => Ok(()),
+        if self.lease.is_in_force(self.number) {
+            Ok(())
+        } else {
+            Err(LeaseOver)
         }
     }
 }

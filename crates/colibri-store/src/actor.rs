@@ -70,11 +70,11 @@ impl Actor<'_> {
         if self.operator {
             return Ok("TRUE".to_owned());
         }
-        let person = bind(values, store.person(self.uid)?);
+        let person = bind(values, store.storage.person(self.uid)?);
         let claim = match self.session {
             Some(session) => format!(
                 "claimed_session = {}",
-                bind(values, store.session_name(session))
+                bind(values, store.storage.session_name(session))
             ),
             None => format!("claimed_by = {person}"),
         };
@@ -96,7 +96,7 @@ impl Actor<'_> {
         };
         let mut shares = vec![bind(values, SHARED_WITH_ALL)];
         for gid in groups {
-            shares.push(bind(values, store.group(*gid)?));
+            shares.push(bind(values, store.storage.group(*gid)?));
         }
         Ok(format!("share IN ({})", shares.join(", ")))
     }
@@ -116,7 +116,7 @@ pub(super) fn share_number(
     share
         .map(|share| match share {
             TaskShare::All => Ok(SHARED_WITH_ALL),
-            TaskShare::Group(gid) => store.group(gid),
+            TaskShare::Group(gid) => store.storage.group(gid),
         })
         .transpose()
 }

@@ -5,7 +5,7 @@
 //! where statements of others come between, as in PostgreSQL. What it says stays within what
 //! PostgreSQL takes too.
 
-use super::actor::{Actor, bind};
+use super::actor::Actor;
 use super::database::Database;
 use super::error::{StoreError, TaskRefusal, TransactionError};
 use super::statements::Statements;
@@ -83,8 +83,10 @@ impl Database {
         tell: Tell<'_>,
     ) -> Result<Option<Task>, StoreError> {
         let mut values = vec![
-            Value::from(self.person(who.uid)?),
-            who.session.map(|session| self.session_name(session)).into(),
+            Value::from(self.storage.person(who.uid)?),
+            who.session
+                .map(|session| self.storage.session_name(session))
+                .into(),
             now.cast_signed().into(),
             // The foreign tasks that are passed over.
             Value::Null,
@@ -166,7 +168,7 @@ impl Database {
         let sql = format!(
             "SELECT {COLUMNS} FROM tasks WHERE status IN ('claimed', 'started') AND claimed_session = ?1 LIMIT 1"
         );
-        let session = [self.session_name(session).into()];
+        let session = [self.storage.session_name(session).into()];
         let held = self.on_board(|statements| statements.one(&sql, &session, read))?;
         Ok(held.filter(|task| task.foreign.is_none()))
     }
@@ -285,25 +287,22 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn waiting_creators(&self, now: u64) -> Result<Vec<u32>, StoreError> {
-        // From one creator to the next, by an index: there may be 100,000 tasks, and a handful of
-        // them. SQLite would take the index of the status instead.
-        let tasks = if self.fleet().is_some() {
-            "tasks"
-        } else {
-            "tasks INDEXED BY tasks_waiting"
-        };
-        let sql = format!(
-            "WITH RECURSIVE creators (person) AS (
+        let now = [now.cast_signed().into()];
+        let mut creators = self.on_board(|statements| {
+            // From one creator to the next, by an index: there may be 100,000 tasks, and a handful
+            // of them.
+            let tasks = statements.waiting_tasks();
+            let sql = format!(
+                "WITH RECURSIVE creators (person) AS (
                  SELECT min(created_by) FROM {tasks} WHERE status = 'queued'
                  UNION ALL SELECT (SELECT min(created_by) FROM {tasks}
                      WHERE status = 'queued' AND created_by > person) FROM creators WHERE person IS NOT NULL)
              SELECT person FROM creators WHERE person IS NOT NULL AND EXISTS (SELECT 1 FROM {tasks}
                  WHERE status = 'queued' AND created_by = person AND (for_session IS NULL OR lease_until <= ?1))"
-        );
-        let now = [now.cast_signed().into()];
-        let mut creators =
-            self.on_board(|statements| statements.all(&sql, &now, |row| row.user(0)))?;
-        creators.retain(|uid| !self.is_foreign(*uid));
+            );
+            statements.all(&sql, &now, |row| row.user(0))
+        })?;
+        creators.retain(|uid| !self.storage.is_foreign(*uid));
         Ok(creators)
     }
 
@@ -323,7 +322,7 @@ impl Database {
             (priority.into(), id.cast_signed())
         });
         let mut values: Vec<Value> = vec![
-            self.person(person)?.into(),
+            self.storage.person(person)?.into(),
             now.cast_signed().into(),
             priority.into(),
             id.into(),
@@ -520,20 +519,19 @@ impl Database {
         new: &mut Task,
         result: Option<&str>,
     ) -> Result<(), TransactionError> {
-        if let Some(fleet) = self.fleet()
-            && new.claimed_person.is_none()
-        {
-            new.claimed_person = new.claimed_by.map(|uid| fleet.person_name(uid));
+        if new.claimed_person.is_none() {
+            let claimer = new.claimed_by;
+            new.claimed_person = claimer.and_then(|uid| self.storage.person_name(uid));
         }
         let time = |time: Option<u64>| Value::from(time.map(u64::cast_signed));
         let session = |session: &Option<String>| {
-            Value::from(session.as_ref().map(|name| self.session_name(name)))
+            Value::from(session.as_ref().map(|name| self.storage.session_name(name)))
         };
         let mut values = vec![
             Value::from(new.said.status.name().to_owned()),
             new.claim.cast_signed().into(),
             new.claimed_by
-                .map(|uid| self.person(uid))
+                .map(|uid| self.storage.person(uid))
                 .transpose()?
                 .into(),
             session(&new.claimed_session),
@@ -550,14 +548,7 @@ impl Database {
             old.claim.cast_signed().into(),
         ];
         let has_lease = self.lease_condition(new.claimed_session.is_some(), &mut values);
-        let signed = match self.fleet() {
-            Some(fleet) => {
-                let [host, signature] = fleet.rows().sign_state(new, result);
-                let (host, signature) = (bind(&mut values, host), bind(&mut values, signature));
-                format!(", state_host = {host}, state_signature = {signature}")
-            }
-            None => String::new(),
-        };
+        let signed = self.storage.sign_state(new, result, &mut values);
         let sql = format!(
             "UPDATE tasks SET status = ?1, claim = ?2, claimed_by = ?3, claimed_session = ?4, lease_until = ?5,
                  for_session = ?6, attempts = ?7, reason = ?8, result = COALESCE(result, ?9), started_at = ?10,
@@ -575,8 +566,11 @@ impl Database {
 
     /// The condition that this host may do something for its instances.
     fn lease_condition(&self, is_needed: bool, values: &mut Vec<Value>) -> String {
-        let fleet = self.fleet().filter(|_| is_needed);
-        fleet.map_or("TRUE".to_owned(), |fleet| fleet.lease_condition(values))
+        if is_needed {
+            self.storage.lease_condition(values)
+        } else {
+            "TRUE".to_owned()
+        }
     }
 }
 

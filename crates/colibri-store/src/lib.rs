@@ -19,6 +19,7 @@
 //! daemon's board.
 
 mod actor;
+mod board_storage;
 mod catalogue;
 mod claims;
 mod cost;
@@ -26,26 +27,32 @@ pub mod cost_ledger;
 mod database;
 mod error;
 mod fleet;
+mod hosts;
+mod lease;
 mod ledger;
+mod local_board;
 mod open;
 mod quota;
 mod requeue;
-mod row_seal;
 mod schedule;
 mod search;
+mod sqlite_file;
 mod statements;
 mod step;
 mod summaries;
 mod task;
 
 pub use actor::Actor;
+pub use board_storage::BoardMembership;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
 pub use claims::{ClaimOrder, Seeks};
 pub use cost::UserDay;
 pub use database::Database;
 pub use database::now_ms;
 pub use error::{StoreError, TaskRefusal};
-pub use fleet::{BoardAddress, CountedHost, Fleet, HostIdentity, HostLease, HostPlaces};
+pub use fleet::{BoardAddress, Fleet};
+pub use hosts::{CountedHost, HostIdentity, HostPlaces};
+pub use lease::HostLease;
 pub use ledger::{CostKey, CostQuery};
 pub use search::FIELDS;
 pub use search::ToolIndex;

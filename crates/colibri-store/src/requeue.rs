@@ -18,7 +18,7 @@ impl Database {
         let why = "its claim lapsed: nobody renewed it";
         let condition = "status IN ('claimed', 'started') AND lease_until <= ?1";
         let mut requeued = Vec::new();
-        if self.fleet().is_some() {
+        if self.storage.is_shared() {
             // As the raise of the board's epoch leaves it.
             let condition = "status IN ('claimed', 'started') AND lease_until = 0";
             requeued = self.requeue_all(condition, None, "the board was restored", now, tell)?;
@@ -38,7 +38,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Board`], [`StoreError::Unrecorded`].
     pub fn requeue_of_lost_hosts(&self, now: u64, tell: Tell<'_>) -> Result<Vec<Task>, StoreError> {
-        if self.fleet().is_none() {
+        if !self.storage.is_shared() {
             return Ok(Vec::new());
         }
         let condition = "((status IN ('claimed', 'started') AND claimed_session IS NOT NULL)
@@ -68,7 +68,7 @@ impl Database {
             OR (status = 'queued' AND for_session = ?1))";
         self.requeue_all(
             condition,
-            Some(self.session_name(session).into()),
+            Some(self.storage.session_name(session).into()),
             why,
             now,
             tell,
@@ -80,7 +80,11 @@ impl Database {
     /// # Errors
     /// [`StoreError::Sqlite`].
     pub fn free_of(&self, session: &str, now: u64) -> Result<(), StoreError> {
-        self.free_all("for_session = ?1", self.session_name(session).into(), now)
+        self.free_all(
+            "for_session = ?1",
+            self.storage.session_name(session).into(),
+            now,
+        )
     }
 
     fn free_all(&self, condition: &str, value: Value, now: u64) -> Result<(), StoreError> {
@@ -113,7 +117,7 @@ impl Database {
         tell: Tell<'_>,
     ) -> Result<Vec<Task>, StoreError> {
         // An instance's session has no sign of LIKE in it, nor has a host's name.
-        let own: Value = self.session_name("%").into();
+        let own: Value = self.storage.session_name("%").into();
         self.free_all("for_session LIKE ?1", own.clone(), now)?;
         let condition = "status IN ('claimed', 'started') AND claimed_session LIKE ?1";
         self.requeue_all(condition, Some(own), why, now, tell)

@@ -25,7 +25,7 @@ impl Database {
         .map(|json| json.map_err(|error| StoreError::Unrecorded(error.to_string())));
         let (timing, work) = (timing?, work?);
         room(self.path(), work.len())?;
-        let person = self.person(new.created_by)?;
+        let person = self.storage.person(new.created_by)?;
         self.change_board(|statements| {
             place_for_schedule(statements, person)?;
             let sql = format!(
@@ -43,12 +43,10 @@ impl Database {
             ];
             statements.wake_others();
             let mut added = statements.one(&sql, &values, read)?.ok_or(StoreError::Schedules)?;
-            if let Some(fleet) = self.fleet() {
-                let creator = fleet.person_name(new.created_by);
-                let facts = facts(added.id, [&timing, &work], Some(&creator), new.created_at);
-                fleet.rows().sign_schedule(statements, added.id, &facts)?;
-                added.foreign = None;
-            }
+            let creator = self.storage.person_name(new.created_by);
+            let facts = facts(added.id, [&timing, &work], creator.as_deref(), new.created_at);
+            self.storage.sign_schedule(statements, added.id, &facts)?;
+            added.foreign = None;
             Ok(added)
         })
     }
@@ -66,7 +64,7 @@ impl Database {
             "SELECT {COLUMNS} FROM schedules
              WHERE created_by BETWEEN ?1 AND ?2 AND (next_at <= ?3 OR ?4 = 0) ORDER BY id"
         );
-        let of = of.map(|uid| self.person(uid)).transpose()?;
+        let of = of.map(|uid| self.storage.person(uid)).transpose()?;
         let (first, last) = of.map_or((0, u32::MAX.into()), |person| (person, person));
         let until = due.unwrap_or_default().cast_signed();
         let values = [
@@ -105,7 +103,12 @@ impl Database {
         let sql = format!(
             "DELETE FROM schedules WHERE id = ?1 AND (created_by = ?2 OR ?3 = 1) RETURNING {COLUMNS}"
         );
-        let values = [id.cast_signed(), self.person(uid)?, i64::from(operator)].map(Into::into);
+        let values = [
+            id.cast_signed(),
+            self.storage.person(uid)?,
+            i64::from(operator),
+        ]
+        .map(Into::into);
         let deleted = self.on_board(|statements| statements.one(&sql, &values, read))?;
         deleted.ok_or_else(|| TaskRefusal::NoSchedule(id).into())
     }
@@ -185,12 +188,12 @@ fn read(row: &BoardRow<'_>) -> rusqlite::Result<Schedule> {
         last_outcome: row.get(8)?,
         runs: number(9)?,
     };
-    if let Some(names) = row.names {
+    if let Some(shared) = &row.shared {
         // The work has the numbers of an account and a group of the host that wrote it.
-        let host = format!("{}:", row.seal.host.as_deref().unwrap_or_default());
+        let host = format!("{}:", shared.host().unwrap_or_default());
         if let Some(task) = &mut schedule.work.task {
             task.created_by = schedule.created_by;
-            let is_own = names.local_session(&host).is_empty();
+            let is_own = shared.names().local_session(&host).is_empty();
             task.share = task
                 .share
                 .filter(|share| is_own || *share == TaskShare::All);
@@ -202,7 +205,7 @@ fn read(row: &BoardRow<'_>) -> rusqlite::Result<Schedule> {
             creator.as_deref(),
             schedule.created_at,
         );
-        schedule.foreign = names.foreign_schedule(&facts, creator.as_deref(), &row.seal);
+        schedule.foreign = shared.foreign_schedule(&facts, creator.as_deref());
     }
     Ok(schedule)
 }

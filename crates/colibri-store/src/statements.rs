@@ -8,7 +8,6 @@ use rusqlite::types::{FromSql, Value};
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{TransactionError, unexpected};
-use super::row_seal::RowSeal;
 use colibri_api::Task;
 
 /// The statements of one transaction.
@@ -63,6 +62,16 @@ impl dyn Statements + '_ {
             ""
         }
     }
+
+    /// The table of tasks, to be read by the index of the waiting ones: SQLite would take that of
+    /// the status instead.
+    pub(super) fn waiting_tasks(&self) -> &'static str {
+        if self.is_shared() {
+            "tasks"
+        } else {
+            "tasks INDEXED BY tasks_waiting"
+        }
+    }
 }
 
 /// The numbers and names of a board of many hosts, as one of them has them.
@@ -76,32 +85,42 @@ pub(super) trait HostNames {
     /// The name of a number, if the board has one.
     fn name(&self, number: i64) -> Option<String>;
 
-    /// The reason for which a task is foreign: no host that counts here has signed it as it stands
-    /// on the board.
-    fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String>;
-
-    /// The same of a schedule, of which `facts` is what is signed.
-    fn foreign_schedule(
-        &self,
-        facts: &serde_json::Value,
-        creator: Option<&str>,
-        seal: &RowSeal,
-    ) -> Option<String>;
-
     /// An instance: one of another host keeps that one's name.
     fn local_session<'a>(&self, session: &'a str) -> &'a str;
+}
+
+/// A row of a board of many hosts, with its signatures.
+pub(super) trait SharedRow {
+    /// The numbers and names as this host has them.
+    fn names(&self) -> &dyn HostNames;
+
+    /// The host that wrote the row.
+    fn host(&self) -> Option<&str>;
+
+    /// The reason for which the row's task is foreign: no host that counts here has signed it as it
+    /// stands on the board.
+    fn foreign_task(&self, task: &Task) -> Option<String>;
+
+    /// The same of a schedule, of which `facts` is what is signed.
+    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>) -> Option<String>;
+
+    /// True if this is the result of which the row's task has the digest.
+    fn is_signed_result(&self, result: &str) -> bool;
 }
 
 /// A row.
 pub(super) struct BoardRow<'a> {
     pub(super) values: Vec<Value>,
     /// Where many hosts share the board.
-    pub(super) names: Option<&'a dyn HostNames>,
-    /// There: who has signed the row.
-    pub(super) seal: RowSeal,
+    pub(super) shared: Option<Box<dyn SharedRow + 'a>>,
 }
 
 impl BoardRow<'_> {
+    /// The numbers and names, where many hosts share the board.
+    fn names(&self) -> Option<&dyn HostNames> {
+        self.shared.as_ref().map(|shared| shared.names())
+    }
+
     /// The value of a column.
     ///
     /// # Errors
@@ -125,7 +144,7 @@ impl BoardRow<'_> {
     /// # Errors
     /// It is of another type.
     pub(super) fn optional_user(&self, column: usize) -> rusqlite::Result<Option<u32>> {
-        match (self.get::<Option<i64>>(column)?, self.names) {
+        match (self.get::<Option<i64>>(column)?, self.names()) {
             (Some(person), Some(names)) => Ok(Some(names.user(person))),
             (Some(_), None) | (None, _) => self.get(column),
         }
@@ -138,7 +157,7 @@ impl BoardRow<'_> {
     pub(super) fn person(&self, column: usize) -> rusqlite::Result<Option<String>> {
         let person = self.get::<Option<i64>>(column)?;
         Ok(self
-            .names
+            .names()
             .zip(person)
             .and_then(|(names, person)| names.name(person)))
     }
@@ -149,7 +168,7 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn share(&self, column: usize) -> rusqlite::Result<Option<i64>> {
         let share = self.get::<Option<i64>>(column)?;
-        Ok(share.map(|share| match self.names {
+        Ok(share.map(|share| match self.names() {
             Some(names) if share >= 0 => names.group(share).into(),
             _ => share,
         }))
@@ -161,7 +180,7 @@ impl BoardRow<'_> {
     /// It is of another type.
     pub(super) fn session(&self, column: usize) -> rusqlite::Result<Option<String>> {
         let session = self.get::<Option<String>>(column)?;
-        Ok(session.map(|session| match self.names {
+        Ok(session.map(|session| match self.names() {
             Some(names) => names.local_session(&session).to_owned(),
             None => session,
         }))
@@ -186,8 +205,7 @@ impl Statements for SqliteStatements<'_> {
             let values = values.collect::<rusqlite::Result<_>>()?;
             found.push(BoardRow {
                 values,
-                names: None,
-                seal: RowSeal::default(),
+                shared: None,
             });
         }
         Ok(found)

@@ -3,7 +3,6 @@
 use super::actor::{Actor, bind, read_share, share_number};
 use super::database::Database;
 use super::error::{CursorError, StoreError, TaskRefusal, TransactionError, room, unexpected};
-use super::fleet::digest;
 use super::quota::place_for_task;
 use super::statements::{BoardRow, Statements};
 use super::step::Tell;
@@ -114,7 +113,7 @@ impl Database {
             "SELECT {COLUMNS} FROM tasks WHERE {OPEN} AND source = ?2 AND title = ?3 ORDER BY id LIMIT 1"
         );
         let count = format!("SELECT count(*) FROM tasks WHERE {OPEN} AND source LIKE ?2");
-        let person = Value::from(self.person(new.created_by)?);
+        let person = Value::from(self.storage.person(new.created_by)?);
         self.change_board(|statements| {
             let values = [
                 person.clone(),
@@ -147,7 +146,8 @@ impl Database {
                     let (task, result) = (read(row)?, row.get::<Option<String>>(RESULT)?);
                     // On a board of many hosts it is the one of which the digest was signed.
                     let is_signed = |result: &String| {
-                        row.names.is_none() || row.seal.result == Some(digest(result))
+                        let shared = row.shared.as_ref();
+                        shared.is_none_or(|shared| shared.is_signed_result(result))
                     };
                     let result =
                         result.filter(|result| task.foreign.is_none() && is_signed(result));
@@ -231,10 +231,10 @@ impl Database {
         now: u64,
         tell: Tell<'_>,
     ) -> Result<Task, TransactionError> {
-        let person = self.person(new.created_by)?;
+        let person = self.storage.person(new.created_by)?;
         place_for_task(statements, person)?;
         room(self.path(), new.title.len() + new.description.len())?;
-        let said = self.fleet().map(|_| new.clone());
+        let meant = new_task(new.clone(), for_session, now);
         let capabilities = serde_json::Value::from(new.required_capabilities.clone()).to_string();
         let may = new
             .limits
@@ -255,30 +255,28 @@ impl Database {
             i64::from(new.priority).into(),
             person.into(),
             now.cast_signed().into(),
-            for_session.map(|session| self.session_name(session)).into(),
+            for_session
+                .map(|session| self.storage.session_name(session))
+                .into(),
             share_number(self, new.share)?.into(),
             may.into(),
             new.limits.by_person.into(),
             new.limits.tainted.into(),
         ];
         statements.wake_others();
-        let task = statements.one(&sql, &values, read)?;
-        let mut task =
-            task.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
-        if let Some((fleet, said)) = self.fleet().zip(said) {
-            task = new_task(task.id, said, for_session, now);
-            task.person = Some(fleet.person_name(task.said.created_by));
-            fleet.rows().sign_task(statements, &mut task)?;
-        }
+        let stored = statements.one(&sql, &values, read)?;
+        let stored =
+            stored.ok_or_else(|| StoreError::Unrecorded("the new task is not there".to_owned()))?;
+        let task = self.storage.sign_task(statements, stored, meant)?;
         tell(&task, None).map_err(StoreError::Unrecorded)?;
         Ok(task)
     }
 }
 
-/// A task as it is when it was just added.
-fn new_task(id: u64, said: NewTask, for_session: Option<&str>, now: u64) -> Task {
+/// A task as it is when it was just added, but for the number that it will have.
+fn new_task(said: NewTask, for_session: Option<&str>, now: u64) -> Task {
     Task {
-        id,
+        id: 0,
         said,
         created_at: now,
         updated_at: now,
@@ -310,6 +308,7 @@ const RESULT: usize = 23;
 
 /// A row of [`COLUMNS`].
 pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
+    let shared = row.shared.as_ref();
     let status: String = row.get(4)?;
     let capabilities: String = row.get(5)?;
     let number = |column| row.get::<i64>(column).map(i64::unsigned_abs);
@@ -351,15 +350,13 @@ pub(super) fn read(row: &BoardRow<'_>) -> rusqlite::Result<Task> {
         reason: row.get(16)?,
         person: row.person(7)?,
         claimed_person: row.person(11)?,
-        host: row.seal.host.clone(),
+        host: shared.and_then(|shared| shared.host().map(str::to_owned)),
         foreign: None,
         waiting: None,
         started_at: time(17)?,
         ended_at: time(18)?,
     };
-    task.foreign = row
-        .names
-        .and_then(|names| names.foreign_task(&task, &row.seal));
+    task.foreign = shared.and_then(|shared| shared.foreign_task(&task));
     Ok(task)
 }
 

@@ -9,7 +9,7 @@ use colibri_api::{NewTask, TaskLimits, TaskStatus};
 use colibri_mcpd::board::{AgentDirectory, Board, BoardActor, Candidate};
 use colibri_mcpd::relay::{CallRules, Recorder};
 use colibri_policy::{Clients, Gates};
-use colibri_store::{BoardAddress, CountedHost, Database, Fleet, HostIdentity};
+use colibri_store::{BoardAddress, BoardMembership, CountedHost, Database, Fleet, HostIdentity};
 use colibri_tests::{Postgres, open_trail, wait_for};
 use colibri_trail::Signer;
 use tempfile::TempDir;
@@ -45,10 +45,8 @@ fn joined(
             (name.to_owned(), CountedHost { key, persons })
         });
     fleet.count_hosts(counted.collect());
-    wait_for("the board", || fleet.away().is_none().then_some(()));
-    let store = Database::open(directory.path())
-        .unwrap()
-        .with_fleet(Some(fleet));
+    wait_for("the board", || (!fleet.is_away()).then_some(()));
+    let store = Database::open(directory.path()).unwrap().with_fleet(fleet);
     let rules = CallRules {
         gates: ArcSwap::from_pointee(Gates::new(true, true)),
         clients: ArcSwap::from_pointee(Clients::absent(directory.path().join("clients.json"))),

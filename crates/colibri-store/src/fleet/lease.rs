@@ -1,34 +1,14 @@
-//! This host's lease: how long it is in force by a clock that goes on while the machine sleeps.
+//! The lease of one host among many, which is renewed and may be lost.
 
 use std::time::Duration;
 
-use nix::time::{ClockId, clock_gettime};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The clock that counts the time in which the machine is suspended.
-#[cfg(target_os = "linux")]
-const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-/// The same: FreeBSD's counts it.
-#[cfg(not(target_os = "linux"))]
-const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
-
-/// The time since some moment before the start, suspension included.
-pub(super) fn elapsed() -> Duration {
-    clock_gettime(CLOCK).map_or(Duration::MAX, Duration::from)
-}
-
-/// A host's lease. Each one after one that was lost has a higher number.
-#[derive(Debug)]
-pub struct HostLease {
-    /// Where it is held: the end of it, by [`elapsed`].
-    until: Mutex<Option<Duration>>,
-    number: watch::Sender<u64>,
-    /// The last time of the database, in milliseconds since the epoch, and when that was.
-    board_time: Mutex<Option<(u64, Duration)>>,
-}
+use crate::lease::{HostLease, elapsed};
 
 impl Default for HostLease {
+    /// A lease that is not held yet.
     fn default() -> HostLease {
         HostLease {
             until: Mutex::default(),
@@ -39,17 +19,6 @@ impl Default for HostLease {
 }
 
 impl HostLease {
-    /// The number of the lease, whether it is in force or not.
-    pub fn number(&self) -> u64 {
-        *self.number.borrow()
-    }
-
-    /// True if the lease of this number is in force.
-    pub fn is_in_force(&self, number: u64) -> bool {
-        let until = *self.until.lock();
-        number == self.number() && until.is_some_and(|until| elapsed() < until)
-    }
-
     /// True if it was in force, and its time is over.
     pub(super) fn has_lapsed(&self) -> bool {
         self.until.lock().is_some_and(|until| elapsed() >= until)
@@ -63,22 +32,10 @@ impl HostLease {
     }
 
     /// It is lost, and what ran under it must end.
-    pub fn lose(&self) {
+    pub(super) fn lose(&self) {
         if self.until.lock().take().is_some() {
             self.number.send_modify(|number| *number += 1);
         }
-    }
-
-    /// The database's time now, as far as it is known.
-    pub(crate) fn board_time(&self) -> Option<u64> {
-        let (then, at) = (*self.board_time.lock())?;
-        let since = elapsed().saturating_sub(at).as_millis();
-        Some(then.saturating_add(u64::try_from(since).unwrap_or(u64::MAX)))
-    }
-
-    /// The numbers of leases from now on: a new one means that the one before is lost.
-    pub fn numbers(&self) -> watch::Receiver<u64> {
-        self.number.subscribe()
     }
 }
 

@@ -13,10 +13,10 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tracing::{info, warn};
 
 use super::fault::BoardFault;
-use super::lease::elapsed;
 use super::state::FleetState;
 use super::wakes::CHANNEL;
 use super::{address, schema};
+use crate::lease::elapsed;
 
 /// The time for which a lease is given, by the database's clock.
 pub(super) const LEASE: Duration = Duration::from_secs(15);

@@ -10,6 +10,7 @@ mod fault;
 mod lease;
 mod lease_renewal;
 mod people;
+mod row_seal;
 mod schema;
 mod signed;
 mod state;
@@ -26,20 +27,27 @@ use parking_lot::Mutex;
 use rusqlite::types::Value;
 use tokio::sync::Notify;
 
+use super::actor::bind;
+use super::board_storage::{BoardMembership, BoardStorage, BoardWork};
+use super::database::Database;
 use super::error::{StoreError, TransactionError};
-use super::row_seal::RowSeal;
+use super::hosts::{CountedHost, HostIdentity, HostPlaces};
+use super::lease::HostLease;
 use super::statements::{BoardRow, HostNames, Statements};
 pub use address::BoardAddress;
 use connections::{BoardConnections, runtime};
-pub use lease::HostLease;
-pub(super) use people::is_foreign;
-use people::{Account, FOREIGN, People};
+use people::{Account, FOREIGN, People, is_foreign};
 use signed::RowSigner;
-pub(super) use signed::digest;
-pub use state::CountedHost;
 use state::{FleetState, NOT_YET};
-pub use state::{HostIdentity, HostPlaces};
 use statements::{FleetStatements, TransactionState};
+
+impl Database {
+    /// The same, but for tasks and schedules, which are those of many hosts.
+    pub fn with_fleet(mut self, fleet: Arc<Fleet>) -> Database {
+        self.storage = fleet;
+        self
+    }
+}
 
 /// The board's tables in PostgreSQL, as one host reaches them.
 pub struct Fleet {
@@ -95,83 +103,16 @@ impl Fleet {
         Ok(Arc::new(fleet))
     }
 
-    /// This host's name.
-    pub fn host(&self) -> &str {
-        &self.state.host.name
-    }
-
-    /// This host's lease.
-    pub fn lease(&self) -> &Arc<HostLease> {
-        &self.state.lease
-    }
-
     /// The reason for which the board cannot be used now.
-    pub fn away(&self) -> Option<String> {
+    fn away(&self) -> Option<String> {
         self.state.away.lock().clone()
-    }
-
-    /// The same, but for the time in which it was not reached yet.
-    pub(super) fn fault(&self) -> Option<String> {
-        self.away().filter(|why| why != NOT_YET)
-    }
-
-    /// Waits until another host has changed something, or the database is back.
-    pub async fn woken(&self) {
-        self.state.woken.notified().await;
-    }
-
-    /// From now on these uids of this host are these persons.
-    pub fn map_persons(&self, persons: HashMap<u32, String>) {
-        self.people.map(persons);
-    }
-
-    /// From now on what these hosts have signed counts, beside what this one has.
-    pub fn count_hosts(&self, hosts: BTreeMap<String, CountedHost>) {
-        let own = &self.state.host;
-        if hosts
-            .get(&own.name)
-            .is_some_and(|listed| listed.key != *own.signer.verifier())
-        {
-            tracing::warn!(
-                "hosts.json: hosts.{}: that is this host, and the key there is not its own, which counts: write {} there, or \
-                 leave it out",
-                own.name,
-                own.signer.verifier()
-            );
-        }
-        *self.state.counted.lock() = Arc::new(hosts);
-    }
-
-    /// From now on the other hosts read this of what this one can run.
-    pub fn report(&self, places: HostPlaces) {
-        *self.state.places.lock() = places;
-    }
-
-    /// True if other hosts have enrolled on the board.
-    pub fn has_others(&self) -> bool {
-        self.state.has_others.load(Ordering::Relaxed)
-    }
-
-    /// The instances of the other hosts that are there, as they show them: by the host's name,
-    /// JSON.
-    ///
-    /// # Errors
-    /// [`StoreError::Board`].
-    pub fn instances_elsewhere(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let sql = "SELECT name, instances FROM hosts WHERE name <> ?1 AND lease_until > now_ms() ORDER BY name";
-        let own = [Value::from(self.state.host.name.clone())];
-        let read = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
-        let mut hosts: Vec<(String, String)> =
-            self.work(false, |statements| statements.all(sql, &own, read))?;
-        hosts.retain(|(name, _)| is_host_name(name));
-        Ok(hosts)
     }
 
     /// Runs statements, as one transaction or each as its own.
     ///
     /// # Errors
     /// [`StoreError::Board`]; what `work` refuses.
-    pub(super) fn work<T>(
+    fn work<T>(
         &self,
         is_transaction: bool,
         work: impl FnOnce(&mut dyn Statements) -> Result<T, TransactionError>,
@@ -197,7 +138,8 @@ impl Fleet {
             return Err(self.connections.unusable(why));
         }
         let client = self.connections.client(is_aside)?;
-        let mut statements = FleetStatements::new(&self.connections, self, client, transaction);
+        let mut statements =
+            FleetStatements::new(&self.connections, self.rows(), client, transaction);
         let done = work(&mut statements).and_then(|done| {
             statements.end("COMMIT")?;
             Ok(done)
@@ -224,22 +166,6 @@ impl Fleet {
         })
     }
 
-    /// The number of a user on the board.
-    ///
-    /// # Errors
-    /// [`StoreError::Board`].
-    pub(super) fn person(&self, uid: u32) -> Result<i64, StoreError> {
-        self.number(Account::User(uid))
-    }
-
-    /// The number of a group on the board.
-    ///
-    /// # Errors
-    /// [`StoreError::Board`].
-    pub(super) fn group_number(&self, gid: u32) -> Result<i64, StoreError> {
-        self.number(Account::Group(gid))
-    }
-
     fn number(&self, account: Account) -> Result<i64, StoreError> {
         if let Some(number) = self.people.number(account) {
             return Ok(number);
@@ -262,51 +188,13 @@ impl Fleet {
         Ok(number)
     }
 
-    /// The name of a user on the board.
-    pub fn person_name(&self, uid: u32) -> String {
-        self.rows().person_name(uid)
-    }
-
     /// What signs and checks rows for this host.
-    pub(super) fn rows(&self) -> RowSigner<'_> {
+    fn rows(&self) -> RowSigner<'_> {
         RowSigner {
             state: &self.state,
             people: &self.people,
             names: self,
         }
-    }
-
-    /// An instance of this host as the board has it.
-    pub(super) fn session(&self, session: &str) -> String {
-        self.state.session(session)
-    }
-
-    /// The condition that this host's lease is in force by the database's clock. Its parameters are
-    /// added to `values`.
-    pub(super) fn lease_condition(&self, values: &mut Vec<Value>) -> String {
-        values.extend([
-            self.state.host.name.clone().into(),
-            self.state.run.clone().into(),
-        ]);
-        let (host, run) = (values.len() - 1, values.len());
-        format!(
-            "EXISTS (SELECT 1 FROM hosts WHERE name = ?{host} AND run = ?{run} AND lease_until > now_ms())"
-        )
-    }
-
-    /// Gives the lease back: this daemon ends, and others take over at once.
-    pub fn leave(self: &Arc<Self>) {
-        self.state.lease.lose();
-        let values = [
-            Value::from(self.state.host.name.clone()),
-            self.state.run.clone().into(),
-        ];
-        let sql = "UPDATE hosts SET lease_until = 0, free_places = 0 WHERE name = ?1 AND run = ?2";
-        let left = self.work(false, |statements| statements.execute(sql, &values));
-        if let Err(error) = left {
-            tracing::warn!("this host's lease was not given back, and ends by itself: {error}");
-        }
-        *self.state.away.lock() = Some("this daemon ends".to_owned());
     }
 }
 
@@ -339,22 +227,152 @@ impl HostNames for Fleet {
         self.people.known(number)
     }
 
-    fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String> {
-        self.rows().foreign_task(task, seal)
-    }
-
-    fn foreign_schedule(
-        &self,
-        facts: &serde_json::Value,
-        creator: Option<&str>,
-        seal: &RowSeal,
-    ) -> Option<String> {
-        self.rows().foreign_schedule(facts, creator, seal)
-    }
-
     fn local_session<'a>(&self, session: &'a str) -> &'a str {
         let own = session.strip_prefix(&*self.state.host.name);
         own.and_then(|rest| rest.strip_prefix(':'))
             .unwrap_or(session)
+    }
+}
+
+impl BoardMembership for Fleet {
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn is_away(&self) -> bool {
+        self.state.away.lock().is_some()
+    }
+
+    fn changes_elsewhere(&self) -> &Notify {
+        &self.state.woken
+    }
+
+    fn lease(&self) -> &Arc<HostLease> {
+        &self.state.lease
+    }
+
+    fn shown_host(&self) -> Option<&str> {
+        let has_others = self.state.has_others.load(Ordering::Relaxed);
+        has_others.then_some(&*self.state.host.name)
+    }
+
+    fn person_name(&self, uid: u32) -> Option<String> {
+        Some(self.rows().person_name(uid))
+    }
+
+    fn is_foreign(&self, uid: u32) -> bool {
+        is_foreign(uid)
+    }
+
+    fn instances_elsewhere(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let sql = "SELECT name, instances FROM hosts WHERE name <> ?1 AND lease_until > now_ms() ORDER BY name";
+        let own = [Value::from(self.state.host.name.clone())];
+        let read = |row: &BoardRow<'_>| Ok((row.get(0)?, row.get(1)?));
+        let mut hosts: Vec<(String, String)> =
+            self.work(false, |statements| statements.all(sql, &own, read))?;
+        hosts.retain(|(name, _)| is_host_name(name));
+        Ok(hosts)
+    }
+
+    fn report_places(&self, places: HostPlaces) {
+        *self.state.places.lock() = places;
+    }
+
+    fn map_persons(&self, persons: HashMap<u32, String>) {
+        self.people.map(persons);
+    }
+
+    fn count_hosts(&self, hosts: BTreeMap<String, CountedHost>) {
+        let own = &self.state.host;
+        if hosts
+            .get(&own.name)
+            .is_some_and(|listed| listed.key != *own.signer.verifier())
+        {
+            tracing::warn!(
+                "hosts.json: hosts.{}: that is this host, and the key there is not its own, which counts: write {} there, or \
+                 leave it out",
+                own.name,
+                own.signer.verifier()
+            );
+        }
+        *self.state.counted.lock() = Arc::new(hosts);
+    }
+
+    fn leave(&self) {
+        self.state.lease.lose();
+        let values = [
+            Value::from(self.state.host.name.clone()),
+            self.state.run.clone().into(),
+        ];
+        let sql = "UPDATE hosts SET lease_until = 0, free_places = 0 WHERE name = ?1 AND run = ?2";
+        let left = self.work(false, |statements| statements.execute(sql, &values));
+        if let Err(error) = left {
+            tracing::warn!("this host's lease was not given back, and ends by itself: {error}");
+        }
+        *self.state.away.lock() = Some("this daemon ends".to_owned());
+    }
+}
+
+impl BoardStorage for Fleet {
+    fn run_statements(&self, work: BoardWork<'_>) -> Result<(), StoreError> {
+        self.work(false, work)
+    }
+
+    fn run_transaction(&self, work: BoardWork<'_>) -> Result<(), StoreError> {
+        self.work(true, work)
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.away().filter(|why| why != NOT_YET)
+    }
+
+    fn person(&self, uid: u32) -> Result<i64, StoreError> {
+        self.number(Account::User(uid))
+    }
+
+    fn group(&self, gid: u32) -> Result<i64, StoreError> {
+        self.number(Account::Group(gid))
+    }
+
+    fn session_name(&self, session: &str) -> String {
+        self.state.session(session)
+    }
+
+    fn lease_condition(&self, values: &mut Vec<Value>) -> String {
+        let host = bind(values, self.state.host.name.clone());
+        let run = bind(values, self.state.run.clone());
+        format!(
+            "EXISTS (SELECT 1 FROM hosts WHERE name = {host} AND run = {run} AND lease_until > now_ms())"
+        )
+    }
+
+    fn sign_task(
+        &self,
+        statements: &mut dyn Statements,
+        stored: Task,
+        meant: Task,
+    ) -> Result<Task, TransactionError> {
+        let mut task = Task {
+            id: stored.id,
+            person: self.person_name(meant.said.created_by),
+            ..meant
+        };
+        self.rows().sign_task(statements, &mut task)?;
+        Ok(task)
+    }
+
+    fn sign_state(&self, task: &Task, result: Option<&str>, values: &mut Vec<Value>) -> String {
+        let [host, signature] = self.rows().sign_state(task, result);
+        let (host, signature) = (bind(values, host), bind(values, signature));
+        format!(", state_host = {host}, state_signature = {signature}")
+    }
+
+    fn sign_schedule(
+        &self,
+        statements: &mut dyn Statements,
+        id: u64,
+        facts: &serde_json::Value,
+    ) -> Result<(), TransactionError> {
+        self.rows().sign_schedule(statements, id, facts)
     }
 }

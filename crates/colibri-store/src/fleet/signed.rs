@@ -16,10 +16,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::lease_renewal::CLAIMS;
 use super::people::{Account, FOREIGN, People, is_foreign};
+use super::row_seal::RowSeal;
 use super::state::FleetState;
 use crate::error::TransactionError;
-use crate::row_seal::RowSeal;
-use crate::statements::{HostNames, Statements};
+use crate::statements::{HostNames, SharedRow, Statements};
 
 /// The kinds of signed texts.
 const TASK: &str = "colibri-mcp/board/task/v1";
@@ -56,7 +56,7 @@ enum ForeignRow {
 }
 
 /// The digest of a result, as PostgreSQL makes it.
-pub(crate) fn digest(result: &str) -> String {
+fn digest(result: &str) -> String {
     hex(&Sha256::digest(result.as_bytes()))
 }
 
@@ -70,7 +70,7 @@ fn is_by_claimer(status: TaskStatus) -> bool {
 
 /// Signs and checks rows for one host.
 #[derive(Clone, Copy)]
-pub(crate) struct RowSigner<'a> {
+pub(super) struct RowSigner<'a> {
     pub(super) state: &'a FleetState,
     pub(super) people: &'a People,
     pub(super) names: &'a dyn HostNames,
@@ -148,7 +148,7 @@ impl RowSigner<'_> {
     }
 
     /// This host's name, and its signature of a task's state.
-    pub(crate) fn sign_state(&self, task: &Task, result: Option<&str>) -> [Value; 2] {
+    pub(super) fn sign_state(&self, task: &Task, result: Option<&str>) -> [Value; 2] {
         let own = &self.state.host;
         let result = result.map(digest);
         let text = self.state_text(task, &own.name, result.as_deref());
@@ -156,7 +156,7 @@ impl RowSigner<'_> {
     }
 
     /// Signs a task that was just added, as this host meant it and not as the database returned it.
-    pub(crate) fn sign_task(
+    pub(super) fn sign_task(
         &self,
         statements: &mut dyn Statements,
         task: &mut Task,
@@ -172,7 +172,7 @@ impl RowSigner<'_> {
 
     /// The reason for which a task is foreign: no host that counts here has signed it as it stands
     /// on the board.
-    pub(super) fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String> {
+    fn foreign_task(&self, task: &Task, seal: &RowSeal) -> Option<String> {
         let check = || -> Result<(), ForeignRow> {
             if task.person.is_none() || task.claimed_by.is_some() != task.claimed_person.is_some() {
                 return Err(ForeignRow::Person);
@@ -222,7 +222,7 @@ impl RowSigner<'_> {
 
     /// Signs a schedule that was just added: its number, times, work, creator, and time of
     /// creation.
-    pub(crate) fn sign_schedule(
+    pub(super) fn sign_schedule(
         &self,
         statements: &mut dyn Statements,
         id: u64,
@@ -240,7 +240,7 @@ impl RowSigner<'_> {
     }
 
     /// The reason for which a schedule is foreign.
-    pub(super) fn foreign_schedule(
+    fn foreign_schedule(
         &self,
         facts: &serde_json::Value,
         creator: Option<&str>,
@@ -284,6 +284,34 @@ impl RowSigner<'_> {
             true => Ok(()),
             false => Err(ForeignRow::Signature(shown)),
         }
+    }
+}
+
+/// A row as the board has it, and what checks its signatures.
+pub(super) struct SignedRow<'a> {
+    pub(super) signer: RowSigner<'a>,
+    pub(super) seal: RowSeal,
+}
+
+impl SharedRow for SignedRow<'_> {
+    fn names(&self) -> &dyn HostNames {
+        self.signer.names
+    }
+
+    fn host(&self) -> Option<&str> {
+        self.seal.host.as_deref()
+    }
+
+    fn foreign_task(&self, task: &Task) -> Option<String> {
+        self.signer.foreign_task(task, &self.seal)
+    }
+
+    fn foreign_schedule(&self, facts: &serde_json::Value, creator: Option<&str>) -> Option<String> {
+        self.signer.foreign_schedule(facts, creator, &self.seal)
+    }
+
+    fn is_signed_result(&self, result: &str) -> bool {
+        self.seal.result == Some(digest(result))
     }
 }
 

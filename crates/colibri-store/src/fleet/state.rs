@@ -1,50 +1,21 @@
 //! What a host knows of the board and of itself there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use colibri_trail::{Signer, Verifier};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::address::BoardAddress;
-use super::lease::HostLease;
+use crate::hosts::{CountedHost, HostIdentity, HostPlaces};
+use crate::lease::HostLease;
 
 /// The reason for which the database is not used at the start.
 pub(super) const NOT_YET: &str = "it was not reached yet";
 
-/// This host among those of the board.
-#[derive(Debug, Clone)]
-pub struct HostIdentity {
-    /// Its name.
-    pub name: String,
-    /// The key that its trail signs with.
-    pub signer: Arc<Signer>,
-}
-
-/// What a host can run.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct HostPlaces {
-    /// The agents of its registry, with their capabilities, as JSON.
-    pub agents: String,
-    /// The instances that run, as other hosts show them, as JSON.
-    pub instances: String,
-    /// The number of instances that may be started automatically now.
-    pub free: u32,
-}
-
 /// The name that stands for all persons.
 const EVERYBODY: &str = "*";
-
-/// A host whose rows count here.
-#[derive(Debug, Clone)]
-pub struct CountedHost {
-    /// The key of its trail.
-    pub key: Verifier,
-    /// The persons for whom it counts; `*`: all, but for accounts of other hosts.
-    pub persons: BTreeSet<String>,
-}
 
 /// The hosts whose rows count here, by name.
 pub(super) type CountedHosts = Arc<BTreeMap<String, CountedHost>>;

@@ -11,14 +11,15 @@ use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::connections::BoardConnections;
 use super::fault::fault;
+use super::row_seal::{RowSeal, SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS, SEAL, SEAL_COLUMNS};
+use super::signed::{RowSigner, SignedRow};
 use crate::error::{StoreError, TransactionError};
-use crate::row_seal::{RowSeal, SCHEDULE_SEAL, SCHEDULE_SEAL_COLUMNS, SEAL, SEAL_COLUMNS};
-use crate::statements::{BoardRow, HostNames, Statements};
+use crate::statements::{BoardRow, Statements};
 
 /// The statements of one transaction.
 pub(super) struct FleetStatements<'a> {
     connections: &'a BoardConnections,
-    names: &'a dyn HostNames,
+    signer: RowSigner<'a>,
     /// `None`: it was given up.
     client: Option<Arc<Object>>,
     transaction: TransactionState,
@@ -38,13 +39,13 @@ pub(super) enum TransactionState {
 impl<'a> FleetStatements<'a> {
     pub(super) fn new(
         connections: &'a BoardConnections,
-        names: &'a dyn HostNames,
+        signer: RowSigner<'a>,
         client: Object,
         transaction: TransactionState,
     ) -> FleetStatements<'a> {
         FleetStatements {
             connections,
-            names,
+            signer,
             client: Some(Arc::new(client)),
             transaction,
             wakes_others: false,
@@ -133,7 +134,7 @@ impl Statements for FleetStatements<'_> {
                 .collect();
             client.query(&statement, &values).await
         })?;
-        let (connections, names) = (self.connections, self.names);
+        let (connections, signer) = (self.connections, self.signer);
         let read = |row: &Row| -> Result<BoardRow<'_>, StoreError> {
             let mut seal = RowSeal::default();
             let values = row.columns().iter().enumerate();
@@ -151,11 +152,10 @@ impl Statements for FleetStatements<'_> {
                         .unusable(format!("column {} has the type {other}", column.name()))),
                 });
             let values = values.collect::<Result<_, _>>()?;
-            let names = Some(names);
+            let shared = SignedRow { signer, seal };
             Ok(BoardRow {
                 values,
-                names,
-                seal,
+                shared: Some(Box::new(shared)),
             })
         };
         Ok(rows.iter().map(read).collect::<Result<_, _>>()?)

@@ -98,7 +98,7 @@ impl<F: Fn() -> Option<u64>> HostWitness<F> {
     /// Answers the others' requests, stores what they have signed, and requests what they are to
     /// sign.
     fn look(&mut self, fleet: &Fleet) -> Result<(), StoreError> {
-        let own = fleet.host().to_owned();
+        let own = fleet.state.host.name.clone();
         let rows = fleet.run(TransactionState::None, true, |statements| {
             statements.all(LOOK, &[own.clone().into()], |row| {
                 Ok(HostRow {
