@@ -3,8 +3,12 @@
 //!
 //! [`Database`] is `colibri.db` in the state directory: SQLite, in write-ahead mode and synchronised
 //! at each commit. Tasks and schedules alone, the board, may stand in PostgreSQL instead, which
-//! many hosts share ([`Fleet`]); their SQL is the same. [`cost_ledger`] counts in memory and writes
-//! at intervals.
+//! many hosts share ([`Fleet`]); their SQL is the same. Which of the two it is, is chosen once, when
+//! the store is opened; afterwards [`Database::board`] answers for either. [`cost_ledger`] counts in
+//! memory and writes at intervals.
+//!
+//! PostgreSQL is the feature `fleet`, on by default. Without it [`BoardAddress::parse`] refuses every
+//! address.
 //!
 //! Its promises:
 //! - what a method has answered survives the daemon's and the machine's sudden end, and what it had
@@ -26,6 +30,10 @@ mod cost;
 pub mod cost_ledger;
 mod database;
 mod error;
+#[cfg(feature = "fleet")]
+mod fleet;
+#[cfg(not(feature = "fleet"))]
+#[path = "fleet/disabled.rs"]
 mod fleet;
 mod hosts;
 mod lease;
