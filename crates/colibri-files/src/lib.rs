@@ -1,0 +1,22 @@
+//! Files that are replaced in one step.
+//!
+//! [`replace_file`] puts a file in the place of another, with its content and its name on the disk
+//! when it returns. [`replace_file_unsynced`] does the same without waiting for the disk.
+//! [`StagedFile`] is for a caller that writes in parts, changes the owner, or has a last look
+//! before the exchange.
+//!
+//! Its promises:
+//! - a reader of the path sees the old file or the new one, never a part of one;
+//! - an error before the exchange leaves the old file as it was, and no other file beside it;
+//! - a symbolic or hard link at the path or at the temporary name is itself replaced, never
+//!   written through, and a FIFO there is not waited for;
+//! - a temporary file that another writer has put in the place of one's own is neither renamed nor
+//!   removed;
+//! - the mode is the one that was given: the umask does not count.
+//!
+//! It does not serialise writers: of two that write one path at the same time, one fails. It is not
+//! for directories in which others may write, since the temporary name is known beforehand.
+
+mod staged_file;
+
+pub use staged_file::{StagedFile, replace_file, replace_file_unsynced, sync_parent};
