@@ -13,9 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use colibri_files::replace_file_unsynced;
+
 use crate::error::{TrailError, failed_to};
 use crate::file::{
-    NoCache, ReleasableFiles, directory, key_path, note_path, open_regular, replace, verifier_path,
+    NoCache, ReleasableFiles, directory, key_path, note_path, open_regular, verifier_path,
     with_room,
 };
 use crate::record::TrailRecord;
@@ -360,7 +362,7 @@ fn publish_verifier(path: &Path, verifier: &Verifier) -> Result<(), TrailError> 
     if read.is_ok() && there == text.as_bytes() {
         return Ok(());
     }
-    replace(path, 0o644, text.as_bytes(), false)
+    replace_file_unsynced(path, text.as_bytes(), 0o644)
         .map_err(failed_to("write the trail's public key", path))
 }
 
@@ -472,7 +474,7 @@ impl TrailInner {
     fn note(&self, (records, hash, root): HeadFacts) -> io::Result<()> {
         let head = TrailHead::sign(&self.signer, records, hash, root);
         with_room(&*self.cache, &self.note, || {
-            replace(&self.note, 0o640, format!("{head}\n").as_bytes(), false)
+            replace_file_unsynced(&self.note, format!("{head}\n").as_bytes(), 0o640)
         })
     }
 

@@ -8,12 +8,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use colibri_files::replace_file;
 use colibri_text::hex;
 use sha2::{Digest as _, Sha256};
 
 use crate::cosignature::{WitnessKey, cosignature_line};
 use crate::error::ProofError;
-use crate::file::{open_regular, replace};
+use crate::file::open_regular;
 use crate::merkle::Frontier;
 use crate::prove::GrowthProof;
 use crate::signed_note::{Checkpoint, NoteError, Signer, Verifier};
@@ -103,7 +104,7 @@ pub fn cosign(
     let public = dir.join("witness.pub");
     let key = format!("{}\n", WitnessKey::of(&signer));
     if fs::read_to_string(&public).ok().as_deref() != Some(&key) {
-        replace(&public, 0o644, key.as_bytes(), true).map_err(failed(&public))?;
+        replace_file(&public, key.as_bytes(), 0o644).map_err(failed(&public))?;
     }
     let proof: GrowthProof = request.parse()?;
     let (size, root) = log.open(&proof.checkpoint)?;
@@ -139,6 +140,6 @@ pub fn cosign(
         .collect();
     let line = cosignature_line(&signer, &checkpoint, now);
     let cosigned = format!("{}\n{own}{line}", checkpoint.text);
-    replace(&stored, 0o600, cosigned.as_bytes(), true).map_err(failed(&stored))?;
+    replace_file(&stored, cosigned.as_bytes(), 0o600).map_err(failed(&stored))?;
     Ok(cosigned)
 }

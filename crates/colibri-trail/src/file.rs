@@ -1,8 +1,8 @@
 //! The trail's files: where they are, and how they are opened in a directory that somebody else may
 //! own.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -81,31 +81,4 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     let name = path.file_name().unwrap_or_default().display();
     let what = format!("{name} is not a regular file: find out who put it there, and remove it");
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
-}
-
-/// Puts a file there in place of the one before: written beside and renamed, so that nobody ever
-/// sees half of it. With `sync` it is on disk before it gets its name, and its name when this
-/// returns.
-pub(crate) fn replace(path: &Path, mode: u32, bytes: &[u8], sync: bool) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(mode)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(&beside)?;
-    file.write_all(bytes)?;
-    if sync {
-        file.sync_all()?;
-    }
-    fs::rename(&beside, path)?;
-    match path.parent().filter(|_| sync) {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
 }

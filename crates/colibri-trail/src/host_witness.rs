@@ -12,10 +12,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use colibri_files::replace_file;
+
 use crate::cosign::{CosignError, cosign, stored_checkpoint};
 use crate::cosignature::{CosignedCheckpoint, WitnessKey};
 use crate::error::ProofError;
-use crate::file::{directory, key_path, open_regular, replace, verifier_path};
+use crate::file::{directory, key_path, open_regular, verifier_path};
 use crate::merkle::Hash;
 use crate::prove::{GrowthProof, prove_growth};
 use crate::report::WitnessedHost;
@@ -168,7 +170,7 @@ fn pin(dir: &Path, host: &str, ending: &str, key: &str) -> Result<(), HostWitnes
     {
         return Err(HostWitnessError::Crowded(dir.to_owned()));
     }
-    replace(&pinned, 0o644, format!("{}\n", key.trim()).as_bytes(), true).map_err(at(&pinned))
+    replace_file(&pinned, format!("{}\n", key.trim()).as_bytes(), 0o644).map_err(at(&pinned))
 }
 
 /// The request to a witness that signed `known` last: that it signs the last sealed tree of the
@@ -263,8 +265,8 @@ pub fn answer_request(
         return Ok(note);
     }
     let (evidence, kept) = evidence(dir, host);
-    replace(&kept, 0o600, note.as_bytes(), true).map_err(at(&kept))?;
-    replace(&evidence, 0o600, request.as_bytes(), true).map_err(at(&evidence))?;
+    replace_file(&kept, note.as_bytes(), 0o600).map_err(at(&kept))?;
+    replace_file(&evidence, request.as_bytes(), 0o600).map_err(at(&evidence))?;
     let host = host.to_owned();
     Err(HostWitnessError::Rewritten {
         host,
@@ -308,7 +310,7 @@ pub fn store_cosignature(
     let path = dir.join(format!("{host}.checkpoint"));
     let before = read(&path)?.and_then(|before| log.open(&before).ok());
     if before.is_none_or(|(records, _)| records < opened.records) {
-        replace(&path, 0o600, note.as_bytes(), true).map_err(at(&path))?;
+        replace_file(&path, note.as_bytes(), 0o600).map_err(at(&path))?;
     }
     Ok((opened.records, opened.root))
 }

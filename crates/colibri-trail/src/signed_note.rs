@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use colibri_files::replace_file;
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
-use crate::file::{open_regular, replace};
+use crate::file::open_regular;
 use crate::line::decimal;
 use crate::merkle::Hash;
 
@@ -140,7 +141,7 @@ impl Signer {
         random(&mut id)?;
         let name = format!("colibri-mcp/{purpose}/{:016x}", u64::from_be_bytes(id));
         let signer = Self::from_seed(name, &seed);
-        replace(path, 0o600, signer.to_text(&seed).as_bytes(), true).map_err(failed)?;
+        replace_file(path, signer.to_text(&seed).as_bytes(), 0o600).map_err(failed)?;
         Ok(signer)
     }
 

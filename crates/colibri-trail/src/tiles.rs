@@ -11,8 +11,10 @@ use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
+use colibri_files::{replace_file, replace_file_unsynced};
+
 use crate::error::ProofError;
-use crate::file::{open_regular, replace};
+use crate::file::open_regular;
 use crate::merkle::{Frontier, Hash};
 use crate::prove::entry_of;
 use crate::signed_note::{NoteError, Verifier};
@@ -366,7 +368,7 @@ impl<'a> TileDirectory<'a> {
             synced.map_err(failed_at(&path))?;
         }
         let path = self.dir.join("checkpoint");
-        replace(&path, 0o644, checkpoint.as_bytes(), true).map_err(failed_at(&path))?;
+        replace_file(&path, checkpoint.as_bytes(), 0o644).map_err(failed_at(&path))?;
         self.published = self.size;
         for partial in std::mem::take(&mut self.outdated) {
             match fs::remove_dir_all(&partial) {
@@ -395,7 +397,7 @@ impl<'a> TileDirectory<'a> {
         }
         let parent = path.parent().unwrap_or(self.dir);
         fs::create_dir_all(parent).map_err(failed_at(parent))?;
-        replace(&path, 0o644, bytes, false).map_err(failed_at(&path))?;
+        replace_file_unsynced(&path, bytes, 0o644).map_err(failed_at(&path))?;
         self.unsynced.push(path);
         if width == WIDTH {
             self.outdated
