@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use colibri_api::AgentInstance;
+use colibri_files::replace_file;
 use tracing::warn;
 
-use colibri_policy::file::replace;
 use colibri_trail::reserve::{Reserve, Use};
 
 /// The most bytes of one instance's events.
@@ -77,7 +77,8 @@ impl AgentRecordStore {
     /// # Errors
     /// What the system says.
     pub(super) fn note(&self, instance: &AgentInstance) -> io::Result<()> {
-        replace(&self.facts(&instance.id), &serde_json::to_vec(instance)?)
+        let facts = serde_json::to_vec(instance)?;
+        replace_file(&self.facts(&instance.id), &facts, 0o600)
     }
 
     /// The last notes of the instances of earlier daemons, the oldest first.

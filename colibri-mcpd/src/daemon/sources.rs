@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::config::DaemonConfig;
 use crate::registry::{self, LoadedRegistry};
-use colibri_policy::file::replace;
+use colibri_files::replace_file;
 use colibri_policy::{BoardHosts, Clients, Gates, PinError, Pins, TrustMode, UserConsent};
 
 /// The file in the state directory that names, a path a line, the files that were in force.
@@ -180,7 +180,7 @@ impl SourceMetadata {
             .iter()
             .map(|path| format!("{}\n", path.display()))
             .collect();
-        if let Err(error) = replace(&self.memory, lines.as_bytes()) {
+        if let Err(error) = replace_file(&self.memory, lines.as_bytes(), 0o600) {
             warn!(
                 "{}: {error}; should a file of the configuration be gone at the next start, that will not be noticed",
                 self.memory.display()

@@ -17,6 +17,7 @@ use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::pending_work::TICKET;
+use colibri_files::replace_file;
 use colibri_policy::{canonical, file};
 use colibri_protocol::RpcError;
 use colibri_wire::Json;
@@ -199,7 +200,7 @@ impl RequestStates {
             error,
         };
         let states = RequestStates::of_this_process().map_err(failed)?;
-        file::replace(&path, &*states.key).map_err(failed)?;
+        replace_file(&path, &*states.key, 0o600).map_err(failed)?;
         Ok(states)
     }
 

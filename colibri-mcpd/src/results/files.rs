@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use colibri_files::StagedFile;
 use colibri_text::{hex, unhex};
 use nix::unistd::Uid;
 use sha2::{Digest as _, Sha256};
@@ -26,8 +27,6 @@ const FORMAT: &str = "colibri-result 1";
 const MAX_HEAD: u64 = 256;
 /// The owner's session where it is a person.
 const PERSON: &str = "-";
-/// The suffix of an incomplete file's name.
-const UNFINISHED: &str = ".new";
 
 /// The directory; none by default.
 #[derive(Debug, Default)]
@@ -145,10 +144,6 @@ impl ResultFiles {
         self.directory.join(handle.to_string())
     }
 
-    fn unfinished(&self, handle: &Handle) -> PathBuf {
-        self.directory.join(format!("{handle}{UNFINISHED}"))
-    }
-
     /// The users' results here, the oldest first. Everything else is removed.
     pub(super) fn scan(&self) -> io::Result<Vec<EarlierResult>> {
         let mut found = Vec::new();
@@ -221,21 +216,18 @@ impl ResultFiles {
             "{FORMAT} {uid} {session} {since} {length} {}\n",
             hex(&sha256)
         );
-        let unfinished = self.unfinished(handle);
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let mut file = match options.open(&unfinished) {
+        let path = self.path(handle);
+        let mut staged = match StagedFile::create(&path) {
             // Somebody emptied the state directory while the daemon runs.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.make_directory()?;
-                options.open(&unfinished)?
+                StagedFile::create(&path)?
             }
-            opened => opened?,
+            created => created?,
         };
-        file.write_all(head.as_bytes())?;
-        file.write_all(result)?;
-        drop(file);
-        fs::rename(&unfinished, self.path(handle))?;
+        staged.file().write_all(head.as_bytes())?;
+        staged.file().write_all(result)?;
+        staged.commit()?;
         Ok(sha256)
     }
 
@@ -264,9 +256,7 @@ impl ResultFiles {
 
     /// Removes a result, in whatever state it is.
     pub(super) fn remove(&self, handle: &Handle) {
-        for path in [self.path(handle), self.unfinished(handle)] {
-            remove(&path);
-        }
+        remove(&self.path(handle));
     }
 }
 

@@ -9,14 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use colibri_client::lock::{self, LockFile};
+use colibri_files::replace_file_unsynced;
 use parking_lot::{Mutex, MutexGuard};
 
 /// `O_NOFOLLOW`: what stands in place of one of these files is not followed.
 const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
 /// The second file, in the home.
 const GUARD: &str = "mcp-bridge.lock.guard";
-/// The lock before it is renamed, in the home.
-const NEXT: &str = "mcp-bridge.lock.next";
 /// The time for which the second file may be another process's.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Between two tries.
@@ -94,13 +93,7 @@ impl BridgeLock {
             return Err(ClaimError::Lost(path));
         }
         own.timestamp = Some(lock::now());
-        let next = self.home.join(NEXT);
-        removed(&next)?;
-        let mut options = OpenOptions::new();
-        let file = options.write(true).create_new(true).mode(0o600).open(&next);
-        file.and_then(|mut file| file.write_all(own.text().as_bytes()))
-            .map_err(failed(&next))?;
-        fs::rename(&next, &path).map_err(failed(&path))
+        replace_file_unsynced(&path, own.text().as_bytes(), 0o600).map_err(failed(&path))
     }
 
     /// Removes the lock if it is ours. As long as what comes back is held, it is not made again.
@@ -214,7 +207,7 @@ mod tests {
         fs::write(&precious, "kept").unwrap();
         std::os::unix::fs::symlink(&precious, &path).unwrap();
         let claim = BridgeLock::take(home.path(), address(2), ANSWER_LIMIT).unwrap();
-        std::os::unix::fs::symlink(&precious, home.path().join(NEXT)).unwrap();
+        std::os::unix::fs::symlink(&precious, home.path().join(".mcp-bridge.lock.new")).unwrap();
         claim.renew().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "kept");
         assert!(!path.is_symlink());

@@ -1,9 +1,9 @@
 //! The servers of `mcp-bridge.toml`, run by a private daemon of the bridge's own: the same program,
 //! the same chain, with registry, trail, pins and socket below `<home>/mcp-bridge/colibri`.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths;
 use colibri_client::{ClientError, Daemon};
+use colibri_files::replace_file_unsynced;
 use colibri_registry::Registry;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
@@ -126,8 +127,8 @@ impl OwnServers {
             .map(|(id, entry)| (id.clone(), Value::String(entry.digest.clone())))
             .collect();
         let consent = json!({ "servers": agreed }).to_string();
-        replaced(&path, &text)?;
-        replaced(&directory.join("consent.json"), &consent)
+        replace_private_file(&path, &text)?;
+        replace_private_file(&directory.join("consent.json"), &consent)
     }
 
     fn start(&self) -> anyhow::Result<()> {
@@ -182,26 +183,18 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), NotFound | ConnectionRefused | ConnectionReset)
 }
 
-/// Has a file say this, in one step and for its user alone.
-pub(crate) fn replaced(path: &Path, text: &str) -> anyhow::Result<()> {
-    let next = path.with_extension("next");
-    let at = || next.display().to_string();
-    match fs::remove_file(&next) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(error).with_context(at);
-        }
-        _ => {}
-    }
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(&next);
-    file.and_then(|mut file| file.write_all(text.as_bytes()))
-        .with_context(at)?;
-    fs::rename(&next, path).with_context(|| path.display().to_string())
+/// Replaces a file of this user's alone.
+///
+/// # Errors
+/// The system's, with the path.
+pub(crate) fn replace_private_file(path: &Path, text: &str) -> anyhow::Result<()> {
+    replace_file_unsynced(path, text.as_bytes(), 0o600).with_context(|| path.display().to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixListener;
     use std::time::Duration;

@@ -19,7 +19,7 @@ use colibri_text::brief;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::own_servers::replaced;
+use crate::own_servers::replace_private_file;
 use crate::say::say;
 use crate::sources::{SourceTool, ToolSources};
 
@@ -191,7 +191,7 @@ impl SummaryCache {
         }
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        replaced(&self.path, &lines)
+        replace_private_file(&self.path, &lines)
     }
 }
 

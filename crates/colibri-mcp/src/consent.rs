@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
+use colibri_files::replace_file;
 use serde::{Deserialize, Serialize};
 
-use crate::atomic_file;
 use crate::failure::CommandError;
 use crate::owned_file::OwnedFile;
 
@@ -84,11 +84,8 @@ impl ConsentFile {
             .recursive(true)
             .mode(0o700)
             .create(directory)?;
-        atomic_file::replace(
-            path,
-            &format!("{}\n", serde_json::to_string_pretty(self)?),
-            0o600,
-        )
+        let text = format!("{}\n", serde_json::to_string_pretty(self)?);
+        replace_file(path, text.as_bytes(), 0o600)
     }
 }
 

@@ -1,7 +1,6 @@
 //! `colibri-mcp`: what editors start (the bridge) and what people type (commands). It holds no
 //! policy.
 
-mod atomic_file;
 mod bridge;
 mod commands;
 mod connection;

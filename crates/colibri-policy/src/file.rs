@@ -1,7 +1,7 @@
 //! Reading the files that decide what is allowed: only such as nobody but root or the daemon's user
 //! could have written.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -99,34 +99,6 @@ pub fn read(path: &Path, most: usize, only_root: bool) -> Result<Option<File>, F
         content,
         mode: facts.mode(),
     }))
-}
-
-/// Replaces a file of the daemon's own as a whole: after a crash there is the old one or the new
-/// one.
-///
-/// # Errors
-/// What the system says.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = path.with_file_name(name);
-    // What a crash left behind.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = std::fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
-    match path.parent() {
-        Some(directory) => std::fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]

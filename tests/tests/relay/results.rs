@@ -481,7 +481,7 @@ fn a_result_is_kept_byte_by_byte_and_over_a_restart() {
     fs::write(
         place
             .path("state/results")
-            .join(format!("{}.new", "0".repeat(32))),
+            .join(format!(".{}.new", "0".repeat(32))),
         "torn",
     )
     .unwrap();

@@ -238,7 +238,7 @@ fn files_are_ours_alone_and_a_restart_keeps_what_is_whole_of_people() {
     change(&damaged, &|bytes| *bytes.last_mut().unwrap() = b' ');
     change(&short, &|bytes| bytes.truncate(bytes.len() - 1));
     let left: [(&str, &[u8]); 4] = [
-        ("0123456789abcdef0123456789abcdef.new", b"half"),
+        (".0123456789abcdef0123456789abcdef.new", b"half"),
         (
             "0123456789abcdef0123456789abcdef",
             b"colibri-result 1 7 - 0 99999999999999999999 00\n",

@@ -6,9 +6,9 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::atomic_file;
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::BUNDLE_DIRECTORY;
+use colibri_files::replace_file;
 use colibri_registry::{PackageOrigin, PackagePin, sha256_hex};
 use colibri_text::brief;
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,7 @@ impl PackageLock {
             .create(directory);
         made.with_context(|| directory.display().to_string())?;
         let mode = if scope.is_service() { 0o644 } else { 0o600 };
-        atomic_file::replace(&path, &text, mode).with_context(|| path.display().to_string())
+        replace_file(&path, text.as_bytes(), mode).with_context(|| path.display().to_string())
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use colibri_api::{BUNDLE_DIRECTORY, InstalledPackage};
+use colibri_files::replace_file;
 use colibri_mcp::importers::{Archive, Package, PackageRegistry};
 use colibri_registry::{PackageOrigin, PackagePin};
 use colibri_text::counted;
@@ -18,7 +19,7 @@ use super::pypi::{self, PythonTool};
 use super::scope::InstallScope;
 use super::tools::{need, node, text};
 use super::{files, npm};
-use crate::{atomic_file, progress};
+use crate::progress;
 
 /// The programs that resolve and install packages, with one cache for all that one command does.
 #[derive(Debug)]
@@ -133,7 +134,7 @@ impl PackageTools {
             scope.check_reach(Path::new(program))?;
         }
         let of_file = if scope.is_service() { 0o644 } else { 0o600 };
-        atomic_file::replace(&lock::copy_in(prefix), &lock.text()?, of_file).with_context(at)?;
+        replace_file(&lock::copy_in(prefix), lock.text()?.as_bytes(), of_file).with_context(at)?;
         let record = InstalledPackage {
             from: pin.origin.to_string(),
             lock: format!("sha256:{}", pin.lock),
@@ -143,7 +144,8 @@ impl PackageTools {
         // All files are on the disk before the record that says so.
         nix::unistd::sync();
         let record = format!("{}\n", serde_json::to_string_pretty(&record)?);
-        atomic_file::replace(&InstalledPackage::path(prefix), &record, of_file).with_context(at)?;
+        replace_file(&InstalledPackage::path(prefix), record.as_bytes(), of_file)
+            .with_context(at)?;
         fs::set_permissions(prefix, Permissions::from_mode(mode)).with_context(at)
     }
 

@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown, fchown};
 use std::path::{Path, PathBuf};
 
+use colibri_files::StagedFile;
 use colibri_registry::{PackagePin, Registry};
 use serde_json::{Value, json};
 
@@ -12,7 +14,6 @@ use super::lock;
 use super::package::PackageTools;
 use super::plan::InstallPlan;
 use super::scope::InstallScope;
-use crate::atomic_file;
 use crate::commands::context::CommandContext;
 use crate::connection::DaemonConnection;
 use crate::consent::ConsentFile;
@@ -329,14 +330,17 @@ pub(crate) fn put_secret(
         own(directory, group, 0o750)?;
     }
     let path = directory.join(name);
-    let written = atomic_file::replace_prepared(&path, value, |new| match scope.group {
-        Some(group) => {
-            fchown(new, Some(0), Some(group))?;
-            new.set_permissions(Permissions::from_mode(0o440))
+    let write = || {
+        let mut staged = StagedFile::create(&path)?;
+        let file = staged.file();
+        file.write_all(value.as_bytes())?;
+        if let Some(group) = scope.group {
+            fchown(&*file, Some(0), Some(group))?;
+            file.set_permissions(Permissions::from_mode(0o440))?;
         }
-        None => Ok(()),
-    });
-    written.map_err(failed(&path))
+        staged.commit_synced()
+    };
+    write().map_err(failed(&path))
 }
 
 /// Notes that the user agreed to these entries as they stand in the registry now: the private

@@ -18,7 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::context::CommandContext;
 use crate::failure::CommandError;
-use crate::{atomic_file, interrupt, records};
+use crate::{interrupt, records};
+use colibri_files::replace_file;
 use colibri_text::{counted, visible};
 use colibri_trail::{RecordFilter, RecordReader, directory, utc};
 use collector::{Collector, Outcome};
@@ -97,7 +98,7 @@ impl ExportPosition {
 
     fn write(&self, path: &Path) -> Result<(), CommandError> {
         let text = serde_json::to_string(self).map_err(io::Error::from)?;
-        atomic_file::replace(path, &text, 0o600).map_err(records::at(path))
+        replace_file(path, text.as_bytes(), 0o600).map_err(records::at(path))
     }
 }
 

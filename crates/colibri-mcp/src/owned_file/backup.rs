@@ -7,19 +7,16 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::{Pid, Uid};
+use colibri_files::{replace_file, sync_parent};
+use nix::unistd::Uid;
 
-use super::new_file::{FILE_MODE, beside, create, sync_directory_of};
+use super::new_file::{FILE_MODE, beside, create};
 use colibri_trail::utc;
 
 /// The suffix of a backup's name, before the time.
 const BACKUP: &str = ".colibri-backup-";
 /// The suffix of the name of the original that a replacement stored.
 pub(super) const ORIGINAL: &str = ".colibri-original";
-/// The suffix of the name of a file that is being written, before the process id.
-const UNFINISHED: &str = ".colibri-";
 /// The number of backups that stay.
 const LAST: usize = 5;
 /// The number of names that are tried for a backup, while others take them.
@@ -60,7 +57,7 @@ impl BackupFiles<'_> {
             match create(&path, text, Some(about), FILE_MODE) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < MAX_TRIES => {
                 }
-                made => return made.and_then(|()| sync_directory_of(&path)).map(|()| path),
+                made => return made.and_then(|()| sync_parent(&path)).map(|()| path),
             }
         }
     }
@@ -70,12 +67,8 @@ impl BackupFiles<'_> {
     /// # Errors
     /// It cannot be written, and the earlier one is as it was.
     pub(super) fn store_original(&self, text: &str) -> io::Result<PathBuf> {
-        let (new, path) = (self.unfinished(), beside(self.real, ORIGINAL));
-        create(&new, text, None, FILE_MODE)?;
-        fs::rename(&new, &path).inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })?;
-        sync_directory_of(&path)?;
+        let path = beside(self.real, ORIGINAL);
+        replace_file(&path, text.as_bytes(), FILE_MODE)?;
         Ok(path)
     }
 
@@ -85,24 +78,6 @@ impl BackupFiles<'_> {
     /// It cannot be renamed.
     pub(super) fn release_original(&self) -> io::Result<()> {
         fs::rename(beside(self.real, ORIGINAL), self.path(&self.next_time()))
-    }
-
-    /// The path of a file that this process is writing.
-    pub(super) fn unfinished(&self) -> PathBuf {
-        beside(self.real, &format!("{UNFINISHED}{}", std::process::id()))
-    }
-
-    /// Removes what processes left that ended before they had written it.
-    pub(super) fn sweep(&self) {
-        let own = i32::try_from(std::process::id()).ok();
-        for name in self.suffixes(UNFINISHED) {
-            let writer = name.parse::<i32>().ok().filter(|pid| *pid > 0);
-            let has_ended =
-                |pid: i32| Some(pid) == own || kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH);
-            if writer.is_some_and(has_ended) {
-                let _ = fs::remove_file(beside(self.real, &format!("{UNFINISHED}{name}")));
-            }
-        }
     }
 
     /// Removes all backups but the last, and takes from others what they may read of these. One
@@ -128,8 +103,7 @@ impl BackupFiles<'_> {
             let is_stamp = stamp.len() == 14 && stamp.bytes().all(|byte| byte.is_ascii_digit());
             is_stamp.then(|| (stamp.to_owned(), number))
         };
-        let mut times: Vec<BackupTime> =
-            self.suffixes(BACKUP).into_iter().filter_map(time).collect();
+        let mut times: Vec<BackupTime> = self.suffixes().into_iter().filter_map(time).collect();
         times.sort();
         times
     }
@@ -150,13 +124,13 @@ impl BackupFiles<'_> {
         }
     }
 
-    /// The ends of the names of files beside it that begin so.
-    fn suffixes(&self, begin: &str) -> Vec<String> {
+    /// The ends of the names of all backups: the time, as a rule.
+    fn suffixes(&self) -> Vec<String> {
         let entries = self
             .real
             .parent()
             .and_then(|directory| fs::read_dir(directory).ok());
-        let begins = beside(self.real, begin)
+        let begins = beside(self.real, BACKUP)
             .into_os_string()
             .into_encoded_bytes();
         let paths = entries

@@ -15,6 +15,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use colibri_files::{StagedFile, sync_parent};
 use nix::unistd::Uid;
 use similar::TextDiff;
 
@@ -23,7 +24,7 @@ use crate::interrupt;
 use backup::{BackupFiles, NO_LINKS, ORIGINAL};
 use colibri_mcp::edit::{FileFormat, TextError};
 use colibri_text::visible_lines;
-use new_file::{FILE_MODE, beside, create, sync_directory_of};
+use new_file::{FILE_MODE, beside, fill};
 
 /// The mode of directories that are made: the person's alone, as the files in them.
 const DIRECTORY_MODE: u32 = 0o700;
@@ -321,7 +322,6 @@ impl FileChange {
             None => None,
         };
         let backups = BackupFiles::of(real);
-        backups.sweep();
         let kept = match (&self.original, text, &about) {
             (OriginalStep::Store(original), ..) => {
                 Some(backups.store_original(original).map_err(at)?)
@@ -338,7 +338,7 @@ impl FileChange {
             }
         })?;
         // What was renamed is there for every reader; only a power failure now could still undo it.
-        let _ = sync_directory_of(real);
+        let _ = sync_parent(real);
         if matches!(self.original, OriginalStep::Release) {
             backups.release_original().map_err(at)?;
         }
@@ -361,15 +361,12 @@ impl FileChange {
                 .create(directory)
                 .map_err(at)?;
         }
-        let new = BackupFiles::of(real).unfinished();
+        let mut staged = StagedFile::create(real).map_err(at)?;
         let mode = about.map_or(FILE_MODE, |about| about.mode() & 0o7777);
-        create(&new, after, about, mode).map_err(at)?;
-        let checked = self.check_unchanged();
-        checked
-            .and_then(|()| fs::rename(&new, real).map_err(at))
-            .inspect_err(|_| {
-                let _ = fs::remove_file(&new);
-            })
+        fill(staged.file(), after, about, mode).map_err(at)?;
+        // As late as possible: what another program writes after this look is lost.
+        self.check_unchanged()?;
+        staged.commit().map_err(at)
     }
 
     /// # Errors

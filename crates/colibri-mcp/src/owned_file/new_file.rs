@@ -26,36 +26,34 @@ pub(super) fn create(
     owned_like: Option<&Metadata>,
     mode: u32,
 ) -> io::Result<()> {
-    let file = OpenOptions::new()
+    let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(FILE_MODE)
         .open(path)?;
-    fill(file, text, owned_like, mode).inspect_err(|_| {
+    fill(&mut file, text, owned_like, mode).inspect_err(|_| {
         // What made it fail is said.
         let _ = fs::remove_file(path);
     })
 }
 
-fn fill(mut file: File, text: &str, owned_like: Option<&Metadata>, mode: u32) -> io::Result<()> {
+/// Writes a file's text, gives it its mode and the owner of another, and waits for the disk.
+///
+/// # Errors
+/// The system's.
+pub(super) fn fill(
+    file: &mut File,
+    text: &str,
+    owned_like: Option<&Metadata>,
+    mode: u32,
+) -> io::Result<()> {
     file.write_all(text.as_bytes())?;
     if let Some(like) = owned_like {
         let own = file.metadata()?;
         if (own.uid(), own.gid()) != (like.uid(), like.gid()) {
-            fchown(&file, Some(like.uid()), Some(like.gid()))?;
+            fchown(&*file, Some(like.uid()), Some(like.gid()))?;
         }
     }
     file.set_permissions(Permissions::from_mode(mode))?;
     file.sync_all()
-}
-
-/// Sees that the names in a file's directory are on the disk.
-///
-/// # Errors
-/// The directory cannot be opened or written.
-pub(super) fn sync_directory_of(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        Some(directory) => File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
 }

@@ -23,7 +23,8 @@ use crate::commands::signals::on_signals;
 use crate::connection::{DaemonConnection, Hello};
 use crate::failure::CommandError;
 use crate::lines::each_line;
-use crate::{atomic_file, records};
+use crate::records;
+use colibri_files::replace_file;
 use colibri_text::visible;
 use colibri_trail::{directory, utc};
 
@@ -245,7 +246,7 @@ pub(crate) fn record(
             visible(&why.to_string())
         );
     }
-    atomic_file::replace(file, &text, 0o600).map_err(records::at(file))?;
+    replace_file(file, text.as_bytes(), 0o600).map_err(records::at(file))?;
     eprintln!(
         "colibri-mcp: {}: {} requests, with their contents",
         file.display(),

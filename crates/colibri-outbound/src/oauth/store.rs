@@ -6,7 +6,9 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use colibri_files::replace_file;
 use colibri_text::hex;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
@@ -115,6 +117,8 @@ fn exposed_too<S: Serializer>(
 #[derive(Debug)]
 pub struct TokenStore {
     directory: PathBuf,
+    /// Held while a file is replaced: two logins may register at one issuer at the same time.
+    writing: Mutex<()>,
 }
 
 impl TokenStore {
@@ -122,6 +126,7 @@ impl TokenStore {
     pub fn below(state_dir: &Path) -> TokenStore {
         TokenStore {
             directory: state_dir.join("oauth"),
+            writing: Mutex::new(()),
         }
     }
 
@@ -208,7 +213,8 @@ impl TokenStore {
             }
             _ => {}
         }
-        file::replace(path, &text).map_err(failed)
+        let _writing = self.writing.lock();
+        replace_file(path, &text, 0o600).map_err(failed)
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use colibri_api::PinSubject as Subject;
+use colibri_files::replace_file;
 use colibri_protocol::Feature;
 use colibri_registry::sha256_hex;
 use colibri_text::visible;
@@ -171,5 +172,5 @@ pub(super) fn save(path: &Path, pins: &PinFile) -> Result<(), PinError> {
             "it would be larger than 64 MiB",
         )));
     }
-    file::replace(path, &text).map_err(failed)
+    replace_file(path, &text, 0o600).map_err(failed)
 }

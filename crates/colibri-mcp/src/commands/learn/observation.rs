@@ -9,13 +9,13 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use colibri_api::paths;
+use colibri_files::replace_file;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::access::ObservedAccess;
 use super::places;
 use super::tool_notes::ToolNote;
-use crate::atomic_file;
 use crate::failure::CommandError;
 
 /// The most files that are noted one by one; of more, their directories.
@@ -272,7 +272,7 @@ impl Observation {
         let (path, _) = Observation::paths(&self.server);
         let text = serde_json::to_string_pretty(self).map_err(io::Error::from);
         let written =
-            text.and_then(|text| atomic_file::replace(&path, &format!("{text}\n"), 0o600));
+            text.and_then(|text| replace_file(&path, format!("{text}\n").as_bytes(), 0o600));
         match written {
             Ok(()) => Ok(path),
             Err(source) => Err(CommandError::File { path, source }),

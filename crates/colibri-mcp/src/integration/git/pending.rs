@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _};
 
+use colibri_files::replace_file_unsynced;
 use serde_json::{Value, json};
 
 use super::session::machine;
@@ -86,13 +87,10 @@ impl PendingUpdate {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn write(&self, worktree: &Worktree) -> Result<(), ToolCallError> {
-        let path = worktree.known(PENDING);
-        let write = || {
-            let mut new = tempfile::NamedTempFile::new_in(worktree.known(""))?;
-            serde_json::to_writer(&mut new, self)?;
-            new.persist(&path).map(drop).map_err(|error| error.error)
-        };
-        write().map_err(|error| machine("the file of an update", &error))
+        let text = serde_json::to_vec(self).map_err(io::Error::from);
+        let written =
+            text.and_then(|text| replace_file_unsynced(&worktree.known(PENDING), &text, 0o600));
+        written.map_err(|error| machine("the file of an update", &error))
     }
 
     /// `merge` or `rebase`, and the conflicts; those with markers are not resolved.
