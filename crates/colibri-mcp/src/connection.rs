@@ -19,8 +19,11 @@ use serde_json::{Value, json};
 
 use super::{private, sandbox};
 use colibri_api::paths::{self, SERVICE};
+use colibri_files::{LineBuffer, LinePiece, each_line};
 
-use super::lines::{LineBuffer, LinePiece, MAX_LINE};
+/// The most bytes of a line to or from the daemon, its newline not counted: 16 MiB, the daemon's own
+/// frame limit (DESIGN §3).
+pub(crate) const MAX_LINE: usize = 16 * 1024 * 1024;
 
 /// The protocol version that commands speak.
 pub(crate) const PROTOCOL_VERSION: &str = "2026-07-28";
@@ -392,24 +395,32 @@ impl DaemonConnection {
             source,
         };
         self.stream.write_all(&line).map_err(lost)?;
-        loop {
-            let (done, answer) = match self.buffer.read(&mut self.stream).map_err(lost)? {
-                LinePiece::Nothing => (0, None),
-                LinePiece::Lines(piece) => {
-                    let mut answer = None;
-                    for (_, line) in super::lines::each_line(piece) {
-                        answer = match read_line(line, id, method)? {
-                            DaemonMessage::Notification(name, params) => {
-                                match on_notification(id, &name, params)? {
-                                    ControlFlow::Continue(()) => answer,
-                                    ControlFlow::Break(()) => return Ok(None),
-                                }
-                            }
-                            DaemonMessage::Answer(result) => answer.or(Some(result.to_owned())),
-                            DaemonMessage::Nothing => answer,
-                        };
+        let mut handle = |line: &[u8]| -> Result<ListenStep, E> {
+            Ok(match read_line(line, id, method)? {
+                DaemonMessage::Notification(name, params) => {
+                    match on_notification(id, &name, params)? {
+                        ControlFlow::Continue(()) => ListenStep::Waiting,
+                        ControlFlow::Break(()) => ListenStep::Stopped,
                     }
-                    (piece.len(), answer)
+                }
+                DaemonMessage::Answer(result) => ListenStep::Answered(result.to_owned()),
+                DaemonMessage::Nothing => ListenStep::Waiting,
+            })
+        };
+        loop {
+            let mut consumed = 0;
+            let step = match self.buffer.read(&mut self.stream).map_err(lost)? {
+                LinePiece::Nothing => Ok(ListenStep::Waiting),
+                LinePiece::Lines(piece) => {
+                    let mut step = Ok(ListenStep::Waiting);
+                    for (range, line) in each_line(piece) {
+                        consumed = range.end;
+                        step = handle(line);
+                        if !matches!(step, Ok(ListenStep::Waiting)) {
+                            break;
+                        }
+                    }
+                    step
                 }
                 LinePiece::TooLong(_) => {
                     return Err(unreadable(
@@ -420,9 +431,12 @@ impl DaemonConnection {
                 }
                 LinePiece::End(_) => return Err(lost(io::ErrorKind::UnexpectedEof.into()).into()),
             };
-            self.buffer.consume(done);
-            if answer.is_some() {
-                return Ok(answer);
+            // What was handled must not come again: the next request reads the same buffer.
+            self.buffer.consume(consumed);
+            match step? {
+                ListenStep::Waiting => {}
+                ListenStep::Stopped => return Ok(None),
+                ListenStep::Answered(result) => return Ok(Some(result)),
             }
         }
     }
@@ -540,6 +554,16 @@ enum DaemonMessage<'a> {
     Answer(&'a RawValue),
     /// Nothing of interest.
     Nothing,
+}
+
+/// The state of a request after a line from the daemon.
+enum ListenStep {
+    /// The answer has not come.
+    Waiting,
+    /// The caller wants to hear no more.
+    Stopped,
+    /// The result has come.
+    Answered(Box<RawValue>),
 }
 
 /// Reads one line from the daemon while the answer to the request `id` is awaited.
@@ -728,6 +752,31 @@ mod tests {
             seen
         });
         (dir, socket, thread)
+    }
+
+    #[test]
+    fn lines_after_the_one_that_stopped_a_request_are_read_by_the_next_request() {
+        let both = "{\"jsonrpc\":\"2.0\",\"method\":\"n/one\",\"params\":{}}\n\
+                    {\"jsonrpc\":\"2.0\",\"method\":\"n/two\",\"params\":{}}";
+        let (_dir, socket, thread) = daemon(vec![
+            vec![both],
+            vec![r#"{"jsonrpc":"2.0","id":ID,"result":{}}"#],
+        ]);
+        let mut connection = DaemonConnection::open(&socket.into(), false).unwrap();
+        let mut names = Vec::new();
+        for stop in ["n/one", "never"] {
+            let listened: Result<_, RequestError> =
+                connection.listen("m", &json!({}), |_, name, _| {
+                    names.push(name.to_owned());
+                    Ok(match name == stop {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    })
+                });
+            assert_eq!(listened.unwrap().is_some(), stop == "never");
+        }
+        assert_eq!(names, ["n/one", "n/two"]);
+        thread.join().unwrap();
     }
 
     #[test]

@@ -9,7 +9,6 @@ mod failure;
 mod install;
 mod integration;
 mod interrupt;
-mod lines;
 mod otlp;
 mod owned_file;
 mod prices;

@@ -31,9 +31,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::connection::{DaemonAddress, Hello, Unavailable};
+use crate::connection::{DaemonAddress, Hello, MAX_LINE, Unavailable};
 use crate::failure::CommandError;
-use crate::lines::{LineBuffer, LinePiece, MAX_LINE, each_line};
+use colibri_files::{LineBuffer, LinePiece, each_line};
 use colibri_protocol::error::Code;
 use colibri_text::visible;
 use own_answer::{error_line, refusal};

@@ -316,6 +316,22 @@ fn a_restart_fails_what_was_in_flight_and_opens_the_session_again() {
 }
 
 #[test]
+fn what_came_with_the_answer_to_a_repeated_initialize_is_passed_on_at_once() {
+    let place = Place::new();
+    let (mut client, daemon) = open_session(&place);
+    let listener = place.listen();
+    drop(daemon);
+    let mut daemon = Peer::accept(&listener);
+    daemon.expect(INITIALIZE);
+    let notification = r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#;
+    daemon.say(&format!("{OPENED}\n{notification}"));
+    daemon.expect(INITIALIZED);
+    client.expect(CHANGED);
+    // The daemon says nothing more.
+    client.expect(notification);
+}
+
+#[test]
 fn requests_during_a_restart_wait_for_the_new_daemon() {
     let place = Place::new();
     let (mut client, daemon) = open_session(&place);

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use colibri_files::{LineBuffer, LinePiece};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
+use crate::connection::MAX_LINE;
 use crate::failure::CommandError;
-use crate::lines::{LineBuffer, LinePiece, MAX_LINE};
 
 /// The versions with a handshake, newest first, and the one without.
 const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];

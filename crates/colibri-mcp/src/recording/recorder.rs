@@ -22,9 +22,8 @@ use crate::commands::context::CommandContext;
 use crate::commands::signals::on_signals;
 use crate::connection::{DaemonConnection, Hello};
 use crate::failure::CommandError;
-use crate::lines::each_line;
 use crate::records;
-use colibri_files::replace_file;
+use colibri_files::{each_line, replace_file};
 use colibri_text::visible;
 use colibri_trail::{directory, utc};
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use colibri_files::{LineBuffer, LinePiece, each_line};
 use colibri_text::visible;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -18,9 +19,9 @@ use super::messages::MessageReader;
 use super::observation::{NamedThings, Observation, SessionNotes};
 use super::program;
 use super::tracer::{TracedServer, kill_traced, read_trace};
+use crate::connection::MAX_LINE;
 use crate::failure::CommandError;
 use crate::interrupt;
-use crate::lines::{LineBuffer, LinePiece, MAX_LINE, each_line};
 
 /// The time that a server has to end by itself once its input has ended.
 const GRACE: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use colibri_files::{LineBuffer, LinePiece, each_line};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,7 +19,6 @@ use super::observation::SessionNotes;
 use super::strace::{CALLS, StraceReader};
 use crate::failure::CommandError;
 use crate::install::find_program;
-use crate::lines::{LineBuffer, LinePiece, each_line};
 
 /// The longest line of a tracer: two paths and a path of a descriptor, in hex, are far below.
 const MAX_TRACE_LINE: usize = 1024 * 1024;
