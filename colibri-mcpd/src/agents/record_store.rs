@@ -3,13 +3,13 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use colibri_api::AgentInstance;
-use colibri_files::replace_file;
+use colibri_files::{LineRead, read_line, replace_file};
 use tracing::warn;
 
 use colibri_trail::reserve::{Reserve, Use};
@@ -221,12 +221,14 @@ impl EventReader {
         let (mut lines, mut bytes) = (Vec::new(), 0);
         while bytes < CHUNK {
             let mut line = Vec::new();
-            from.read_until(b'\n', &mut line)?;
-            if line.pop() != Some(b'\n') {
-                break;
+            match read_line(&mut from, MAX_FILE as usize, &mut line)? {
+                LineRead::Line => {
+                    bytes += line.len() + 1;
+                    lines.push(line);
+                }
+                // The end of the last line is not written yet.
+                LineRead::Unterminated | LineRead::TooLong { .. } | LineRead::End => break,
             }
-            bytes += line.len() + 1;
-            lines.push(line);
         }
         self.at += bytes as u64;
         Ok(lines)

@@ -7,12 +7,12 @@
 //! before the first byte of it is read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use colibri_files::StagedFile;
+use colibri_files::{LineRead, StagedFile, read_line};
 use colibri_text::{hex, unhex};
 use nix::unistd::Uid;
 use sha2::{Digest as _, Sha256};
@@ -24,7 +24,7 @@ use colibri_trail::reserve::{Reserve, Use, is_same};
 /// The beginning of the first line.
 const FORMAT: &str = "colibri-result 1";
 /// The most bytes of the first line.
-const MAX_HEAD: u64 = 256;
+const MAX_HEAD: usize = 256;
 /// The owner's session where it is a person.
 const PERSON: &str = "-";
 
@@ -275,10 +275,14 @@ fn remove(path: &Path) {
 
 impl ResultFileHead {
     fn read(file: &File) -> io::Result<ResultFileHead> {
-        let mut line = String::new();
-        let count = BufReader::new(file.take(MAX_HEAD)).read_line(&mut line)?;
-        ResultFileHead::of(line.strip_suffix('\n').unwrap_or_default(), count as u64)
-            .ok_or_else(damaged)
+        let mut line = Vec::new();
+        // No more is read than the line may have: what follows is read from its place.
+        let mut input = BufReader::with_capacity(MAX_HEAD, file.take(MAX_HEAD as u64));
+        if read_line(&mut input, MAX_HEAD, &mut line)? != LineRead::Line {
+            return Err(damaged());
+        }
+        let text = std::str::from_utf8(&line).map_err(|_| damaged())?;
+        ResultFileHead::of(text, line.len() as u64 + 1).ok_or_else(damaged)
     }
 
     fn of(line: &str, bytes: u64) -> Option<ResultFileHead> {

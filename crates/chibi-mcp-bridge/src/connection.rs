@@ -1,7 +1,7 @@
 //! Connections: one request, one answer. Whose the other end is, is looked up before a byte is
 //! taken and again before anything is done; what is not this user's is closed without a word.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use colibri_client::lock;
 use colibri_client::peer::{self, ConnectionTable, LOOKS, PeerError};
+use colibri_files::{LineRead, read_line};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{Backlog, listen};
 
@@ -328,31 +329,31 @@ fn has_left(stream: &TcpStream) -> bool {
 fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec<u8>>> {
     let until = until.min(Instant::now() + REQUEST_LIMIT);
     let mut request = Vec::new();
-    let mut piece = vec![0; 16 << 10];
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+    // One byte more than a request may have: a longer one is refused at once.
+    let mut input = BufReader::with_capacity(16 << 10, DeadlineStream { stream, until })
+        .take(MAX_REQUEST as u64 + 1);
+    match read_line(&mut input, MAX_REQUEST, &mut request)? {
+        LineRead::TooLong { .. } => Ok(None),
+        LineRead::Line | LineRead::Unterminated => Ok(Some(request)),
+        // As one that had left before it was looked up.
+        LineRead::End => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// A connection on which each read ends by a deadline.
+struct DeadlineStream<'s> {
+    stream: &'s mut TcpStream,
+    until: Instant,
+}
+
+impl Read for DeadlineStream<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let remaining = self.until.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        let length = match stream.read(&mut piece) {
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let read = piece.get(..length).unwrap_or_default();
-        let end = read.iter().position(|byte| *byte == b'\n');
-        request.extend_from_slice(read.get(..end.unwrap_or(length)).unwrap_or_default());
-        if request.len() > MAX_REQUEST {
-            return Ok(None);
-        }
-        // As one that had left before it was looked up.
-        if length == 0 && request.is_empty() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if length == 0 || end.is_some() {
-            return Ok(Some(request));
-        }
+        self.stream.set_read_timeout(Some(remaining))?;
+        self.stream.read(into)
     }
 }
 
@@ -376,4 +377,33 @@ fn finish(mut stream: &TcpStream, answer: &str, drain: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads the request of a client that sends this and keeps its connection open.
+    fn read(sent: &[u8]) -> Option<Vec<u8>> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| client.write_all(sent).unwrap());
+            read_request(&mut stream, Instant::now() + Duration::from_secs(60)).unwrap()
+        })
+    }
+
+    #[test]
+    fn a_request_over_the_limit_is_refused_before_it_ends() {
+        assert_eq!(read(b"{}\r\nmore"), Some(b"{}\r".to_vec()));
+        let mut request = vec![b'x'; MAX_REQUEST];
+        request.push(b'\n');
+        assert_eq!(
+            read(&request).map(|request| request.len()),
+            Some(MAX_REQUEST)
+        );
+        request[MAX_REQUEST] = b'x';
+        assert_eq!(read(&request), None);
+    }
 }

@@ -2,11 +2,12 @@
 //! request at a time.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufReader, Read, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use colibri_files::{LineRead, read_line};
 use colibri_paths::SERVICE;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -43,11 +44,9 @@ pub fn members(text: &str) -> Result<RawMembers, serde_json::Error> {
 /// ```
 #[derive(Debug)]
 pub struct Daemon {
-    stream: UnixStream,
+    input: BufReader<DeadlineStream>,
     socket: PathBuf,
-    read: Vec<u8>,
     next: u64,
-    until: Instant,
     /// The reason that it last gave for which a request waits.
     waits: Option<String>,
 }
@@ -112,11 +111,9 @@ impl Daemon {
             .write_all(b"{\"colibri\":1,\"narrow\":[]}\n")
             .map_err(failed())?;
         Ok(Daemon {
-            stream,
+            input: BufReader::with_capacity(64 << 10, DeadlineStream { stream, until }),
             socket: socket.to_owned(),
-            read: Vec::new(),
             next: 1,
-            until,
             waits: None,
         })
     }
@@ -152,7 +149,9 @@ impl Daemon {
             json!(method)
         );
         self.waits = None;
-        self.send(line.as_bytes())
+        self.input
+            .get_mut()
+            .send(line.as_bytes())
             .map_err(|source| self.failed(method, source))?;
         loop {
             let line = self.line().map_err(|source| self.failed(method, source))?;
@@ -210,52 +209,16 @@ impl Daemon {
         ClientError::io(doing)(source)
     }
 
-    fn left(&self) -> io::Result<std::time::Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            Err(io::ErrorKind::TimedOut.into())
-        } else {
-            Ok(left)
-        }
-    }
-
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            self.stream.set_write_timeout(Some(self.left()?))?;
-            match self.stream.write(bytes) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
     fn line(&mut self) -> io::Result<String> {
-        let mut piece = vec![0; 64 << 10];
-        let mut looked_at = 0;
-        loop {
-            let rest = self.read.get(looked_at..).unwrap_or_default();
-            if let Some(at) = rest.iter().position(|byte| *byte == b'\n') {
-                let after = self.read.split_off(looked_at + at + 1);
-                let line = std::mem::replace(&mut self.read, after);
-                return String::from_utf8(line)
-                    .map_err(|_| io::Error::other("a line is not UTF-8"));
+        let mut line = Vec::new();
+        // One byte more than a line may have: a longer one is an error at once.
+        let mut input = (&mut self.input).take(MAX_LINE as u64 + 1);
+        match read_line(&mut input, MAX_LINE, &mut line)? {
+            LineRead::Line => {
+                String::from_utf8(line).map_err(|_| io::Error::other("a line is not UTF-8"))
             }
-            looked_at = self.read.len();
-            if looked_at > MAX_LINE {
-                return Err(io::Error::other("a line is over 64 MiB"));
-            }
-            self.stream.set_read_timeout(Some(self.left()?))?;
-            match self.stream.read(&mut piece) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(length) => self
-                    .read
-                    .extend_from_slice(piece.get(..length).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+            LineRead::TooLong { .. } => Err(io::Error::other("a line is over 64 MiB")),
+            LineRead::Unterminated | LineRead::End => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
 
@@ -360,6 +323,43 @@ fn block(block: &Value) -> String {
     match detail.as_str() {
         Some(detail) => format!("[{kind}: {detail}]"),
         None => format!("[{kind}]"),
+    }
+}
+
+/// A connection on which each read and write ends by a deadline.
+#[derive(Debug)]
+struct DeadlineStream {
+    stream: UnixStream,
+    until: Instant,
+}
+
+impl DeadlineStream {
+    fn remaining(&self) -> io::Result<Duration> {
+        let remaining = self.until.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(remaining)
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            self.stream.set_write_timeout(Some(self.remaining()?))?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Read for DeadlineStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.remaining()?))?;
+        self.stream.read(into)
     }
 }
 

@@ -7,15 +7,14 @@ use std::io::{self, BufRead};
 pub enum LineRead {
     /// A line that its newline ended.
     Line,
-    /// A line over the limit, ended by its newline. All of it was passed over.
+    /// A line within the limit, at whose end the input ended without a newline.
+    Unterminated,
+    /// A line over the limit. All of it was passed over.
     TooLong {
         /// Its bytes, without the newline.
         length: u64,
-    },
-    /// The input ended within a line.
-    Unterminated {
-        /// The bytes of that line. They may be more than the limit.
-        length: u64,
+        /// True if a newline ended it, false if the input ended.
+        is_terminated: bool,
     },
     /// The input ended where a line would begin.
     End,
@@ -25,8 +24,8 @@ pub enum LineRead {
 /// newline. A carriage return is part of the line.
 ///
 /// Of a line over the limit, `line` holds the first `limit` bytes; the rest is read and forgotten.
-/// A caller that does not want to read a line over the limit to its end gives
-/// `input.take(limit + 1)`, which makes such a line [`LineRead::Unterminated`].
+/// A caller that does not want to read such a line to its end gives `input.take(limit + 1)`: then
+/// [`LineRead::TooLong`] comes after one byte too many.
 ///
 /// # Errors
 /// The input's. `line` then holds a part of a line.
@@ -42,12 +41,7 @@ pub fn read_line(
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             available => available?,
         };
-        if available.is_empty() {
-            return Ok(match length {
-                0 => LineRead::End,
-                length => LineRead::Unterminated { length },
-            });
-        }
+        let is_end = available.is_empty();
         let newline = memchr::memchr(b'\n', available);
         let piece = &available[..newline.unwrap_or(available.len())];
         let room = limit - line.len();
@@ -55,12 +49,19 @@ pub fn read_line(
         length += piece.len() as u64;
         let consumed = piece.len() + usize::from(newline.is_some());
         input.consume(consumed);
-        if newline.is_some() {
-            return Ok(match length > limit as u64 {
-                true => LineRead::TooLong { length },
-                false => LineRead::Line,
-            });
+        let is_terminated = newline.is_some();
+        if !is_terminated && !is_end {
+            continue;
         }
+        return Ok(match (length, is_terminated) {
+            _ if length > limit as u64 => LineRead::TooLong {
+                length,
+                is_terminated,
+            },
+            (_, true) => LineRead::Line,
+            (0, false) => LineRead::End,
+            (_, false) => LineRead::Unterminated,
+        });
     }
 }
 
@@ -71,6 +72,13 @@ mod tests {
     use std::io::{BufReader, Read};
 
     const LIMIT: usize = 8;
+
+    fn too_long(length: u64, is_terminated: bool) -> LineRead {
+        LineRead::TooLong {
+            length,
+            is_terminated,
+        }
+    }
 
     /// All that is read of an input, with the lines as they were stored.
     fn read_all(input: &[u8], buffer: usize) -> Vec<(LineRead, Vec<u8>)> {
@@ -96,8 +104,8 @@ mod tests {
             };
             let length = line.len() as u64;
             let read = match is_terminated {
-                false => LineRead::Unterminated { length },
-                true if line.len() > LIMIT => LineRead::TooLong { length },
+                _ if line.len() > LIMIT => too_long(length, is_terminated),
+                false => LineRead::Unterminated,
                 true => LineRead::Line,
             };
             (read, line[..line.len().min(LIMIT)].to_vec())
@@ -126,7 +134,7 @@ mod tests {
             [
                 whole(b"1234567"),
                 whole(b"12345678"),
-                (LineRead::TooLong { length: 9 }, b"12345678".to_vec()),
+                (too_long(9, true), b"12345678".to_vec()),
                 whole(b"\r"),
                 whole(b""),
             ]
@@ -134,14 +142,15 @@ mod tests {
     }
 
     #[test]
-    fn an_unterminated_line_says_how_long_it_is() {
-        for (length, kept) in [(7, 7), (8, 8), (9, 8), (1000, 8)] {
+    fn an_unterminated_line_is_told_from_one_that_is_too_long() {
+        for (length, kept, expected) in [
+            (7, 7, LineRead::Unterminated),
+            (8, 8, LineRead::Unterminated),
+            (9, 8, too_long(9, false)),
+            (1000, 8, too_long(1000, false)),
+        ] {
             let read = read_all(&vec![b'x'; length], 64);
-            let length = length as u64;
-            assert_eq!(
-                read,
-                [(LineRead::Unterminated { length }, vec![b'x'; kept])]
-            );
+            assert_eq!(read, [(expected, vec![b'x'; kept])]);
         }
     }
 
@@ -150,7 +159,7 @@ mod tests {
         let mut line = Vec::new();
         let mut input = BufReader::new(io::repeat(b'x').take(1 << 20));
         let read = read_line(&mut input, LIMIT, &mut line).unwrap();
-        assert_eq!(read, LineRead::Unterminated { length: 1 << 20 });
+        assert_eq!(read, too_long(1 << 20, false));
         assert!(line.capacity() <= 64, "{}", line.capacity());
     }
 
@@ -159,12 +168,7 @@ mod tests {
         let mut line = Vec::new();
         let mut input = BufReader::new(io::repeat(b'x')).take(LIMIT as u64 + 1);
         let read = read_line(&mut input, LIMIT, &mut line).unwrap();
-        assert_eq!(
-            read,
-            LineRead::Unterminated {
-                length: LIMIT as u64 + 1
-            }
-        );
+        assert_eq!(read, too_long(LIMIT as u64 + 1, false));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use colibri_api::script::{
     OWN_TOOLS, ScriptCall, ScriptDone, ScriptFailure, ScriptLimit, ScriptLimits, ScriptMessage,
     ScriptOrder, ScriptReply,
 };
+use colibri_files::{LineRead, read_line};
 use rquickjs::context::intrinsic::{
     Eval, Json, MapSet, Promise as Promises, Proxy, RegExp, RegExpCompiler, TypedArrays, WeakRef,
 };
@@ -24,6 +25,9 @@ use serde_json::value::RawValue;
 use crate::place::{SCRIPT, first_place, typescript};
 use crate::sys;
 
+/// The most bytes of a message of the daemon: the longest that `limits.message_bytes` allows (1 GiB),
+/// with what surrounds it.
+const MAX_INPUT_LINE: usize = (1 << 30) + (1 << 20);
 /// The globals of every script.
 const PRELUDE: &str = include_str!("prelude.js");
 /// The text around a script that returns instead of exporting; the script's first line stays the
@@ -59,19 +63,20 @@ pub fn serve() -> ExitCode {
 
 fn serve_pipes(mut input: impl BufRead, mut output: impl Write) -> anyhow::Result<()> {
     let order: ScriptOrder =
-        serde_json::from_slice(&read_line(&mut input)?).context("the order")?;
+        serde_json::from_slice(&read_message(&mut input)?).context("the order")?;
     let run = Rc::new(ScriptRun::new(order.limits));
     let end = run.execute(&order, &mut input, &mut output)?;
     write_message(&mut output, &end)
 }
 
-fn read_line(input: &mut impl BufRead) -> anyhow::Result<Vec<u8>> {
+/// Reads one message of the daemon.
+fn read_message(input: &mut impl BufRead) -> anyhow::Result<Vec<u8>> {
     let mut line = Vec::new();
-    input.by_ref().read_until(b'\n', &mut line)?;
-    if line.pop() != Some(b'\n') {
-        bail!("the daemon is gone");
+    match read_line(input, MAX_INPUT_LINE, &mut line)? {
+        LineRead::Line => Ok(line),
+        LineRead::TooLong { length, .. } => bail!("a message of {length} bytes is too long"),
+        LineRead::Unterminated | LineRead::End => bail!("the daemon is gone"),
     }
-    Ok(line)
 }
 
 fn write_message(output: &mut impl Write, message: &ScriptMessage) -> anyhow::Result<()> {
@@ -187,7 +192,7 @@ impl ScriptRun {
                 }
                 PromiseState::Pending => {}
             }
-            let line = read_line(input)?;
+            let line = read_message(input)?;
             let reply: ScriptReply = serde_json::from_slice(&line).context("a reply")?;
             let text = String::from_utf8(line).context("a reply")?;
             in_flight -= 1;

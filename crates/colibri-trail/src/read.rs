@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
+
+use colibri_files::{LineRead, read_line};
 
 use crate::file::open_regular;
 use crate::line::SegmentLine;
@@ -123,27 +125,30 @@ impl LineReader {
 
     /// Reads the next line into `line`.
     pub(crate) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<Read> {
-        let mut length = 0;
-        loop {
-            line.clear();
-            let read = (&mut self.input).take(MAX_LINE).read_until(b'\n', line)? as u64;
-            self.offset += read;
-            length += read;
-            if line.last() == Some(&b'\n') {
-                line.pop();
-                if length > MAX_LINE {
-                    line.clear();
-                }
-                return Ok(Read::Line);
+        let read = read_line(&mut self.input, MAX_LINE as usize - 1, line)?;
+        Ok(match read {
+            LineRead::Line => {
+                self.offset += line.len() as u64 + 1;
+                Read::Line
             }
-            if read < MAX_LINE {
-                return Ok(if length == 0 {
-                    Read::End
-                } else {
-                    Read::Partial
-                });
+            LineRead::TooLong {
+                length,
+                is_terminated: true,
+            } => {
+                line.clear();
+                self.offset += length + 1;
+                Read::Line
             }
-        }
+            LineRead::TooLong { length, .. } => {
+                self.offset += length;
+                Read::Partial
+            }
+            LineRead::Unterminated => {
+                self.offset += line.len() as u64;
+                Read::Partial
+            }
+            LineRead::End => Read::End,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, Read as _};
 use std::path::Path;
 
+use colibri_files::{LineRead, read_line};
 use colibri_text::hex;
 
 use crate::cosignature::CosignedCheckpoint;
@@ -17,6 +18,8 @@ use crate::merkle::{Hash, from_hex};
 use crate::signed_note::{Signer, Verifier};
 
 const MARK: &str = "trail-head ";
+/// The most bytes of a line of a log in which a head is looked for.
+const MAX_LOG_LINE: usize = 64 * 1024;
 
 /// The state of the trail at one record, as handed to a witness. Its text is one line:
 /// `trail-head records=N hash=… root=… origin=… sig=…`. It is signed, so that a line that another
@@ -137,7 +140,8 @@ pub struct WitnessedHeads {
 }
 
 impl WitnessedHeads {
-    /// Reads a log, a syslog file for example. With a key, only heads signed by it count, and those
+    /// Reads a log, a syslog file for example. Everybody may write to it: a line of more than 64
+    /// KiB, which no head is, is passed over. With a key, only heads signed by it count, and those
     /// of other installations are passed over.
     ///
     /// # Errors
@@ -145,7 +149,12 @@ impl WitnessedHeads {
     pub fn read(mut log: impl BufRead, verifier: Option<&Verifier>) -> io::Result<Self> {
         let mut found = Self::default();
         let mut line = Vec::new();
-        while log.read_until(b'\n', &mut line)? > 0 {
+        loop {
+            match read_line(&mut log, MAX_LOG_LINE, &mut line)? {
+                LineRead::End => return Ok(found),
+                LineRead::TooLong { .. } => continue,
+                LineRead::Line | LineRead::Unterminated => {}
+            }
             if let Some(head) = TrailHead::find(&String::from_utf8_lossy(&line)) {
                 match verifier {
                     Some(key) if head.origin != key.name() => {}
@@ -153,9 +162,7 @@ impl WitnessedHeads {
                     _ => found.add(head),
                 }
             }
-            line.clear();
         }
-        Ok(found)
     }
 
     /// Adds the daemon's own note, unless it is not signed by the key.
@@ -182,6 +189,20 @@ impl WitnessedHeads {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_no_heads_length_hides_no_head() {
+        let dir = tempfile::tempdir().unwrap();
+        let signer = Signer::load_or_create(&dir.path().join("trail.key"), "trail").unwrap();
+        let head = |records| TrailHead::sign(&signer, records, [1; 32], [2; 32]);
+        let filler = "x".repeat(MAX_LOG_LINE);
+        let log = format!("{}\n{filler}{}\n{}\n{}", head(1), head(2), head(3), head(4));
+        let read = |log: &str| WitnessedHeads::read(log.as_bytes(), None).unwrap();
+        assert_eq!(read(&log).heads.into_keys().collect::<Vec<_>>(), [1, 3, 4]);
+        // Neither is one that has not ended.
+        let log = format!("{}\n{}{filler}", head(1), head(2));
+        assert_eq!(read(&log).heads.into_keys().collect::<Vec<_>>(), [1]);
+    }
 
     #[test]
     fn a_head_is_found_in_a_log_again() {

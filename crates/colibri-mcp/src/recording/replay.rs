@@ -4,13 +4,17 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 
+use colibri_files::{LineRead, read_line};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::file::{RecordedMessage, Recording};
+use crate::connection::MAX_LINE;
 use crate::failure::CommandError;
 use colibri_protocol::version::{Era, Version};
 
+/// JSON-RPC: the message is no request.
+const INVALID_REQUEST: i32 = -32600;
 /// JSON-RPC: there is no such method.
 const METHOD_NOT_FOUND: i32 = -32601;
 /// JSON-RPC: the parameters do not fit.
@@ -235,14 +239,30 @@ impl Replay {
     }
 
     /// Answers a client until it closes its side.
-    pub(crate) fn serve(&mut self, input: impl BufRead, output: &mut dyn Write) -> io::Result<()> {
-        for line in input.lines() {
-            for answer in self.answer(&line?) {
+    pub(crate) fn serve(
+        &mut self,
+        mut input: impl BufRead,
+        output: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            let answers = match read_line(&mut input, MAX_LINE, &mut line)? {
+                LineRead::Line | LineRead::Unterminated => {
+                    let text = std::str::from_utf8(&line).map_err(io::Error::other)?;
+                    self.answer(text)
+                }
+                LineRead::TooLong { length, .. } => {
+                    let message =
+                        format!("the message has {length} bytes, the limit is {MAX_LINE}");
+                    vec![error("null", INVALID_REQUEST, &message)]
+                }
+                LineRead::End => return Ok(()),
+            };
+            for answer in answers {
                 writeln!(output, "{answer}")?;
             }
             output.flush()?;
         }
-        Ok(())
     }
 }
 
@@ -276,6 +296,23 @@ mod tests {
         format!(
             r#"{{"id":{id},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}"#
         )
+    }
+
+    #[test]
+    fn a_message_over_the_limit_is_refused_and_the_next_one_answered() {
+        let answer = r#"{"id":1,"result":{}}"#;
+        let request = call(1, "{}");
+        let mut replay = Replay::new(recording("2025-06-18", &[(&*request, &[], answer)]), true);
+        let input = format!("{}\n{request}\r\n", "x".repeat(MAX_LINE + 1));
+        let mut output = Vec::new();
+        replay.serve(input.as_bytes(), &mut output).unwrap();
+        let output = String::from_utf8(output).unwrap();
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(
+            lines[0].contains("-32600") && lines[0].contains("16777217 bytes"),
+            "{output}"
+        );
+        assert_eq!(lines[1..].len(), 1, "{output}");
     }
 
     #[test]

@@ -5,13 +5,16 @@
 //! during a count waits, but for cancellations.
 
 use std::collections::VecDeque;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use colibri_files::{LineRead, read_line};
 use serde_json::{Value, json};
+
+use crate::connection::MAX_LINE;
 
 /// The place of the server's notes.
 #[derive(Debug, clap::Args)]
@@ -33,9 +36,22 @@ const MAX_NOTE: usize = 64 * 1024;
 pub(crate) fn run(arguments: &DemoServerArguments) -> io::Result<()> {
     let (sender, inbox) = mpsc::channel();
     std::thread::spawn(move || {
-        for line in io::stdin().lock().lines() {
-            let Ok(line) = line else { break };
-            if sender.send(line).is_err() {
+        let (mut input, mut line) = (io::stdin().lock(), Vec::new());
+        loop {
+            match read_line(&mut input, MAX_LINE, &mut line) {
+                Ok(LineRead::Line | LineRead::Unterminated) => {}
+                Ok(LineRead::TooLong { length, .. }) => {
+                    eprintln!(
+                        "a message of {length} bytes was passed over: the limit is {MAX_LINE}"
+                    );
+                    continue;
+                }
+                Ok(LineRead::End) | Err(_) => break,
+            }
+            let Ok(text) = String::from_utf8(std::mem::take(&mut line)) else {
+                break;
+            };
+            if sender.send(text).is_err() {
                 break;
             }
         }
