@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use colibri_peer::{Frame, FrameReader};
 use colibri_protocol::Version;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::connection::InboundConnection;
@@ -18,6 +19,8 @@ use colibri_policy::Caller;
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Bytes on their way between the two ends.
 const PIPE: usize = 64 << 10;
+/// The error of a connection that ends without an answer.
+const CLOSED: &str = "no answer: the daemon closed the connection";
 
 /// The one line that is said, by a client of this name.
 fn request(name: &str, tool: &str, arguments: &str) -> String {
@@ -44,34 +47,79 @@ pub(super) async fn call(
     (tool, arguments): (&str, &str),
 ) -> Result<Value, String> {
     let line = request(name, tool, arguments);
-    let longest = daemon.limits.frame as u64;
+    let limit = daemon.limits.frame;
     let visitor = InboundConnection::enter(daemon, caller);
     let ((mut to, reader), (from, writer)) = (tokio::io::duplex(PIPE), tokio::io::duplex(PIPE));
     // It ends when this end is dropped.
     tokio::spawn(lines::serve(visitor, reader, writer));
     let answered = async move {
-        to.write_all(line.as_bytes()).await.ok()?;
-        let mut from = BufReader::new(from);
-        loop {
-            let mut line = Vec::new();
-            if (&mut from)
-                .take(longest)
-                .read_until(b'\n', &mut line)
-                .await
-                .ok()?
-                == 0
-            {
-                return None;
-            }
-            let message: Value = serde_json::from_slice(&line).unwrap_or_default();
-            if message["id"] == 1 && message.get("method").is_none() {
-                return Some(message);
-            }
-        }
+        let closed = |_| CLOSED.to_owned();
+        to.write_all(line.as_bytes()).await.map_err(closed)?;
+        read_answer(from, limit).await
     };
     match timeout(PATIENCE, answered).await {
-        Ok(Some(message)) => Ok(message),
-        Ok(None) => Err("no answer: the daemon closed the connection".to_owned()),
+        Ok(answer) => answer,
         Err(_) => Err("no answer within an hour".to_owned()),
+    }
+}
+
+/// Reads up to the answer to the one request. What comes before it is passed over.
+///
+/// # Errors
+/// There is none, or it is longer than `limit`.
+async fn read_answer(input: impl AsyncRead + Unpin, limit: usize) -> Result<Value, String> {
+    let mut frames = FrameReader::new(input, limit);
+    loop {
+        let is_open = frames.fill().await.map_err(|_| CLOSED.to_owned())?;
+        while let Some(frame) = frames.pop() {
+            match frame {
+                Frame::Line(line) => {
+                    let message: Value = serde_json::from_slice(&line).unwrap_or_default();
+                    if message["id"] == 1 && message.get("method").is_none() {
+                        return Ok(message);
+                    }
+                }
+                // The id of a long message may stand where it is not found; there is one request.
+                Frame::TooLong {
+                    length,
+                    id,
+                    request: false,
+                } if id.as_deref().is_none_or(|id| id == "1") => {
+                    return Err(format!(
+                        "the answer has {length} bytes, the limit is {limit} (limits.message_bytes)"
+                    ));
+                }
+                Frame::TooLong { .. } | Frame::Endless { .. } => {}
+            }
+        }
+        if !is_open {
+            return Err(CLOSED.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read(input: &str) -> Result<Value, String> {
+        read_answer(input.as_bytes(), 100).await
+    }
+
+    #[tokio::test]
+    async fn an_answer_over_the_limit_is_an_error_at_once() {
+        let long = "x".repeat(500);
+        let notification =
+            format!("{{\"method\":\"n\",\"params\":{{\"id\":1,\"x\":\"{long}\"}}}}\n");
+        let answer = "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n";
+        let input = format!("{notification}{{\"id\":2,\"result\":{{}}}}\n{answer}");
+        assert_eq!(read(&input).await.unwrap()["result"], json!({}));
+        let long_answer = format!("{{\"id\":1,\"result\":\"{long}\"}}\n");
+        // The connection stays open: nothing more comes.
+        let (mut to, from) = tokio::io::duplex(PIPE);
+        to.write_all(long_answer.as_bytes()).await.unwrap();
+        let refused = read_answer(from, 100).await.unwrap_err();
+        assert!(refused.contains("the limit is 100"), "{refused}");
+        assert_eq!(read(&notification).await.unwrap_err(), CLOSED);
     }
 }
