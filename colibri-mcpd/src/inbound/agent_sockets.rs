@@ -8,7 +8,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt,
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use nix::fcntl::{Flock, FlockArg};
+use colibri_files::{FileLock, LockWait};
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
@@ -38,7 +38,7 @@ pub struct AgentDoors {
     directory: PathBuf,
     /// The directory, locked: it is this daemon's for as long as it runs. Made when the first agent
     /// socket is.
-    own: Mutex<Option<Flock<File>>>,
+    own: Mutex<Option<FileLock>>,
 }
 
 impl AgentDoors {
@@ -86,7 +86,7 @@ impl AgentDoors {
             )));
         }
         handle.set_permissions(Permissions::from_mode(0o700))?;
-        let lock = Flock::lock(handle, FlockArg::LockExclusiveNonblock).map_err(|_| {
+        let lock = FileLock::of(handle, LockWait::Never).map_err(|_| {
             because(
                 &"another daemon has its agents' doors there; give this one a --socket elsewhere",
             )

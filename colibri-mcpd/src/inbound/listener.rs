@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::fcntl::{Flock, FlockArg};
+use colibri_files::{FileLock, LockWait};
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
@@ -105,8 +105,7 @@ impl Listener {
             .custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC)
             .open(directory)
             .map_err(directory_error)?;
-        let _lock = Flock::lock(handle, FlockArg::LockExclusive)
-            .map_err(|(_, error)| directory_error(io::Error::from(error)))?;
+        let _lock = FileLock::of(handle, LockWait::Forever).map_err(directory_error)?;
         let bind_error = |error| ListenError::Bind {
             path: path.to_owned(),
             error,

@@ -1,25 +1,21 @@
 //! The lock of this bridge: made, renewed, removed. Every look that a change follows from is made
 //! under flock(2) of a second file, so that no two bridges take the same lock to be stale.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use colibri_client::lock::{self, LockFile};
-use colibri_files::replace_file_unsynced;
+use colibri_files::{FileLock, LockWait, replace_file_unsynced};
 use parking_lot::{Mutex, MutexGuard};
 
-/// `O_NOFOLLOW`: what stands in place of one of these files is not followed.
-const NO_FOLLOW: i32 = nix::libc::O_NOFOLLOW;
 /// The second file, in the home.
 const GUARD: &str = "mcp-bridge.lock.guard";
 /// The time for which the second file may be another process's.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// The reason for which the lock is not ours.
 #[derive(Debug, thiserror::Error)]
@@ -116,31 +112,18 @@ impl BridgeLock {
 }
 
 /// The second file, ours until it is dropped.
-fn guard(home: &Path) -> Result<File, ClaimError> {
+fn guard(home: &Path) -> Result<FileLock, ClaimError> {
     let path = home.join(GUARD);
-    let mut options = OpenOptions::new();
-    options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(NO_FOLLOW);
-    let file = options.open(&path).map_err(failed(&path))?;
-    let until = Instant::now() + LIMIT;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => {
-                let why = format!(
-                    "another process has held its lock for {} s",
-                    LIMIT.as_secs()
-                );
-                return Err(failed(&path)(io::Error::other(why)));
-            }
-            Err(TryLockError::Error(error)) => return Err(failed(&path)(error)),
-        }
-    }
+    FileLock::of_file(&path, LockWait::Within(LIMIT)).map_err(|error| {
+        let error = match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other(format!(
+                "another process has held its lock for {} s",
+                LIMIT.as_secs()
+            )),
+            _ => error,
+        };
+        failed(&path)(error)
+    })
 }
 
 fn removed(path: &Path) -> Result<(), ClaimError> {

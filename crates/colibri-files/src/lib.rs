@@ -1,10 +1,10 @@
-//! Files that are replaced in one step, and lines that are read up to a limit.
+//! Files that are replaced in one step, lines that are read up to a limit, and locks.
 //!
 //! [`replace_file`] puts a file in the place of another, with its content and its name on the disk
 //! when it returns. [`replace_file_unsynced`] does the same without waiting for the disk.
 //! [`StagedFile`] is for a caller that writes in parts, changes the owner, or has a last look
 //! before the exchange. [`read_line`] reads one line. [`LineBuffer`] reads many lines at once and
-//! hands them out where they lie.
+//! hands them out where they lie. [`FileLock`] is flock(2), held for as long as it lives.
 //!
 //! Its promises:
 //! - a reader of the path sees the old file or the new one, never a part of one;
@@ -16,16 +16,19 @@
 //! - the mode is the one that was given: the umask does not count;
 //! - a line is handed out whole, or its reader is told that it was not: too long, or without its
 //!   end;
-//! - a line over the limit takes no more memory than one at the limit.
+//! - a line over the limit takes no more memory than one at the limit;
+//! - a lock is one process's alone until it is dropped, or its process ends.
 //!
-//! It does not serialise writers: of two that write one path at the same time, one fails. It is not
+//! A writer takes no lock: of two that write one path at the same time, one fails. It is not
 //! for directories in which others may write, since the temporary name is known beforehand. It
 //! blocks: the frames of an asynchronous peer are read by `FrameReader` of `colibri-peer`.
 
+mod file_lock;
 mod line;
 mod line_buffer;
 mod staged_file;
 
+pub use file_lock::{FileLock, LockWait};
 pub use line::{LineRead, read_line};
 pub use line_buffer::{LineBuffer, LinePiece, each_line};
 pub use staged_file::{StagedFile, replace_file, replace_file_unsynced, sync_parent};

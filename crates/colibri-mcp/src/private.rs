@@ -15,9 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail};
 use colibri_api::paths::{self, Private, SERVICE};
+use colibri_files::{FileLock, LockWait};
 use colibri_text::{counted, visible};
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 
 use crate::progress;
 
@@ -219,34 +218,16 @@ fn listens(socket: &Path) -> bool {
 ///
 /// # Errors
 /// Another one takes too long, or the lock cannot be opened.
-pub(crate) fn hold_start(own: &Private) -> anyhow::Result<Flock<File>> {
-    locked(&own.state_dir.join("start.lock"))
-}
-
-/// Waits for its turn.
-fn locked(path: &Path) -> anyhow::Result<Flock<File>> {
+pub(crate) fn hold_start(own: &Private) -> anyhow::Result<FileLock> {
+    let path = own.state_dir.join("start.lock");
     let at = || path.display().to_string();
-    let until = Instant::now() + LIMIT;
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(path)
-        .with_context(at)?;
-    loop {
-        file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(locked) => return Ok(locked),
-            Err((file, Errno::EWOULDBLOCK | Errno::EINTR)) if Instant::now() < until => file,
-            Err((_, Errno::EWOULDBLOCK)) => {
-                bail!(
-                    "{}: another colibri-mcp has been starting the daemon for 20 s: try again",
-                    at()
-                );
-            }
-            Err((_, error)) => return Err(error).with_context(at),
-        };
-        std::thread::sleep(PAUSE);
+    match FileLock::of_file(&path, LockWait::Within(LIMIT)) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => bail!(
+            "{}: another colibri-mcp has been starting the daemon for {} s: try again",
+            at(),
+            LIMIT.as_secs()
+        ),
+        locked => locked.with_context(at),
     }
 }
 

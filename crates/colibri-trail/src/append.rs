@@ -6,14 +6,14 @@ use std::borrow::Borrow;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use colibri_files::replace_file_unsynced;
+use colibri_files::{FileLock, LockWait, replace_file_unsynced};
 
 use crate::error::{TrailError, failed_to};
 use crate::file::{
@@ -84,7 +84,7 @@ pub struct Trail {
 #[derive(Debug)]
 pub struct TrailLock {
     dir: PathBuf,
-    file: File,
+    lock: FileLock,
 }
 
 impl TrailLock {
@@ -101,11 +101,10 @@ impl TrailLock {
             .map_err(failed_to("make the trail's directory", &dir))?;
         // Beside the directory, not in it: the lock must outlive a directory that somebody removes.
         let path = state_dir.join("trail.lock");
-        let file = open_lock(&path).map_err(failed_to("open the trail's lock", &path))?;
-        match file.try_lock() {
-            Ok(()) => Ok(TrailLock { dir, file }),
-            Err(fs::TryLockError::WouldBlock) => Err(TrailError::Locked(dir)),
-            Err(fs::TryLockError::Error(source)) => Err(failed_to("lock", &path)(source)),
+        match FileLock::of_file(&path, LockWait::Never) {
+            Ok(lock) => Ok(TrailLock { dir, lock }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(TrailError::Locked(dir)),
+            Err(error) => Err(failed_to("open the trail's lock", &path)(error)),
         }
     }
 }
@@ -132,8 +131,8 @@ struct TrailInner {
     woken: Condvar,
     group: Mutex<FlushGroup>,
     grouped: Condvar,
-    /// Locked for as long as the trail is open: flock(2) keeps other processes out.
-    lock: File,
+    /// Keeps other processes out for as long as the trail is open.
+    lock: Mutex<Option<FileLock>>,
 }
 
 impl std::fmt::Debug for TrailInner {
@@ -194,7 +193,7 @@ impl Trail {
         lock: TrailLock,
         options: TrailOptions,
     ) -> Result<Self, TrailError> {
-        let TrailLock { dir, file: lock } = lock;
+        let TrailLock { dir, lock } = lock;
         let signer = Arc::new(Signer::load_or_create(
             &key_path(&options.state_dir),
             "trail",
@@ -229,7 +228,7 @@ impl Trail {
                 ..FlushGroup::default()
             }),
             grouped: Condvar::new(),
-            lock,
+            lock: Mutex::new(Some(lock)),
         });
         inner.show(&inner.writer.lock(), None);
         inner
@@ -300,12 +299,8 @@ impl Trail {
             let _ = thread.join();
         }
         let synced = inner.sync_until(end);
-        // Said aloud, since a child process that was forked and has not executed yet still has the
-        // descriptor.
-        let unlocked = inner.lock.unlock();
-        sealed
-            .and(synced)
-            .and(unlocked.map_err(failed_to("unlock the trail in", &inner.dir)))
+        drop(inner.lock.lock().take());
+        sealed.and(synced)
     }
 
     /// The state of the trail. Neither writes nor waits for a write: it can be asked while the disk
@@ -551,23 +546,4 @@ impl TrailInner {
         }
         (unsynced.covers, result)
     }
-}
-
-/// Opens the lock for reading: a file that is open for writing would keep its file system from
-/// being made read-only.
-fn open_lock(path: &Path) -> io::Result<File> {
-    let made = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path);
-    match made {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)
 }

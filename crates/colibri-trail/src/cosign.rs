@@ -8,7 +8,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use colibri_files::replace_file;
+use colibri_files::{FileLock, LockWait, replace_file};
 use colibri_text::hex;
 use sha2::{Digest as _, Sha256};
 
@@ -98,8 +98,8 @@ pub fn cosign(
     let made = DirBuilder::new().mode(0o700).recursive(true).create(dir);
     made.map_err(failed(dir))?;
     // Two at once could sign one after the other what contradicts.
-    let lock = File::open(dir).map_err(failed(dir))?;
-    lock.lock().map_err(failed(dir))?;
+    let opened = File::open(dir).map_err(failed(dir))?;
+    let _lock = FileLock::of(opened, LockWait::Forever).map_err(failed(dir))?;
     let signer = Signer::load_or_create(&dir.join("witness.key"), "witness")?;
     let public = dir.join("witness.pub");
     let key = format!("{}\n", WitnessKey::of(&signer));

@@ -6,12 +6,12 @@
 //! checkpoint.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use colibri_files::{replace_file, replace_file_unsynced};
+use colibri_files::{FileLock, LockWait, replace_file, replace_file_unsynced};
 
 use crate::error::ProofError;
 use crate::file::open_regular;
@@ -132,12 +132,13 @@ pub fn write_tiles(
         error,
     };
     fs::create_dir_all(dir).map_err(failed)?;
-    let lock = File::open(dir).map_err(failed)?;
-    match lock.try_lock() {
-        Err(TryLockError::WouldBlock) => return Err(TilesError::Busy(dir.to_owned())),
-        Err(TryLockError::Error(error)) => return Err(failed(error)),
-        Ok(()) => {}
-    }
+    let opened = File::open(dir).map_err(failed)?;
+    let _lock = match FileLock::of(opened, LockWait::Never) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(TilesError::Busy(dir.to_owned()));
+        }
+        locked => locked.map_err(failed)?,
+    };
     let mut tiles = TileDirectory::open(dir, log, entries)?;
     let before = tiles.size;
     let mut unsealed: Vec<(Hash, Vec<u8>)> = Vec::new();

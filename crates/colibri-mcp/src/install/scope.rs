@@ -1,11 +1,12 @@
 //! The scope of changes: this user's own servers, or the service's.
 
 use std::fs::{DirBuilder, File, Metadata};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use colibri_api::paths::{self, DAEMON_USER, SERVICE};
-use nix::fcntl::{Flock, FlockArg};
+use colibri_files::{FileLock, LockWait};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Group, Uid};
 
@@ -115,7 +116,7 @@ impl InstallScope {
     ///
     /// # Errors
     /// The registry's directory can be neither opened nor made.
-    pub(crate) fn lock(&self) -> Result<Flock<File>, CommandError> {
+    pub(crate) fn lock(&self) -> Result<FileLock, CommandError> {
         let directory = self.registry.parent().unwrap_or(Path::new("/"));
         let failed = |source| CommandError::File {
             path: directory.to_owned(),
@@ -127,15 +128,18 @@ impl InstallScope {
             .mode(mode)
             .create(directory)
             .map_err(failed)?;
-        let open = File::open(directory).map_err(failed)?;
-        let locked = Flock::lock(open, FlockArg::LockExclusiveNonblock).or_else(|(open, _)| {
-            eprintln!(
-                "colibri-mcp: waiting for another that changes {}",
-                self.registry.display()
-            );
-            Flock::lock(open, FlockArg::LockExclusive)
-        });
-        locked.map_err(|(_, errno)| failed(errno.into()))
+        let lock = |wait| FileLock::of(File::open(directory)?, wait);
+        let locked = match lock(LockWait::Never) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                eprintln!(
+                    "colibri-mcp: waiting for another that changes {}",
+                    self.registry.display()
+                );
+                lock(LockWait::Forever)
+            }
+            locked => locked,
+        };
+        locked.map_err(failed)
     }
 
     /// True if the service's daemon can run a program, and nobody but root could put another in its

@@ -9,8 +9,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use colibri_api::paths;
-use colibri_files::replace_file;
-use nix::fcntl::{Flock, FlockArg};
+use colibri_files::{FileLock, LockWait, replace_file};
 use serde::{Deserialize, Serialize};
 
 use super::access::ObservedAccess;
@@ -235,8 +234,7 @@ impl Observation {
             source,
         };
         let open = File::open(&directory).map_err(failed)?;
-        let _alone = Flock::lock(open, FlockArg::LockExclusive)
-            .map_err(|(_, errno)| failed(errno.into()))?;
+        let _lock = FileLock::of(open, LockWait::Forever).map_err(failed)?;
         let mut all = Observation::read(&self.server)?.unwrap_or_default();
         all.add(self);
         let path = all.write()?;
