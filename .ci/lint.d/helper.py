@@ -1,4 +1,4 @@
-"""Holds the README of the set-user-ID helper against what is built: its dependencies, and the lines that are trusted."""
+"""SuspensionReasons the README of the set-user-ID helper against what is built: its dependencies, and the lines that are trusted."""
 
 import pathlib
 import re

@@ -10,8 +10,8 @@ use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_peer::aside;
 use colibri_policy::{
-    CompiledCheck, HoldFacts, ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, TargetFacts,
-    ToolCheck, canonical,
+    CompiledCheck, ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, SuspensionFacts,
+    TargetFacts, ToolCheck, canonical,
 };
 use colibri_protocol::lists::{Exposure, definition_edits};
 use colibri_protocol::{Feature, Method, MirroredArgument, Version};
@@ -282,7 +282,7 @@ impl CallTarget for Item {
             prompt_contract: contract.filter(|_| call.method == Some(Method::PromptsGet)),
             argument_check: (self.feature == Feature::Tool).then_some(self),
             lacks_completions: lacks_completions(call, &self.server),
-            holds: HoldFacts::Item(call.flow_of(&self.description)),
+            suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
             ..self.description.facts(call)
         }
     }

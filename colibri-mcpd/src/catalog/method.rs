@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::names::NameConflict;
 use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
 use crate::servers::HostedServer;
-use colibri_policy::{HoldFacts, RuleVerdict, TargetFacts};
+use colibri_policy::{RuleVerdict, SuspensionFacts, TargetFacts};
 use colibri_protocol::Feature;
 
 /// A method that a server has beyond MCP's, because its entry says so.
@@ -32,7 +32,7 @@ impl CallTarget for HostMethod {
         };
         TargetFacts {
             verdict: Cow::Owned(verdict),
-            holds: HoldFacts::Item(call.flow_of(&self.description)),
+            suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
             ..self.description.facts(call)
         }
     }

@@ -18,7 +18,7 @@ use crate::relay::{
     Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
 };
 use crate::servers::{HostedServer, SkillAnswer};
-use colibri_policy::{HoldFacts, PinCheck, PinStatus, Rights, RuleVerdict, TargetFacts};
+use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict, SuspensionFacts, TargetFacts};
 use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
 use colibri_wire::Json;
@@ -211,10 +211,10 @@ impl CallTarget for ResourceTarget {
                 _ => Vec::new(),
             },
             lacks_completions: lacks_completions(call, &self.server),
-            holds: match call.method {
+            suspension: match call.method {
                 // Who wants to be told no more asks for nothing.
-                Some(Method::ResourcesUnsubscribe) => HoldFacts::Nothing,
-                _ => HoldFacts::Item(call.flow_of(&self.description)),
+                Some(Method::ResourcesUnsubscribe) => SuspensionFacts::Nothing,
+                _ => SuspensionFacts::Item(call.flow_of(&self.description)),
             },
             ..self.description.facts(call)
         }

@@ -19,8 +19,25 @@ use colibri_policy::Caller;
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// Bytes on their way between the two ends.
 const PIPE: usize = 64 << 10;
-/// The error of a connection that ends without an answer.
-const CLOSED: &str = "no answer: the daemon closed the connection";
+
+/// A call that got no answer.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum InternalCallError {
+    /// The connection ended first.
+    #[error("no answer: the daemon closed the connection")]
+    Closed,
+    /// The answer is longer than a message may be.
+    #[error("the answer has {length} bytes, the limit is {limit} (limits.message_bytes)")]
+    TooLong {
+        /// Its bytes.
+        length: u64,
+        /// The most bytes of a message.
+        limit: usize,
+    },
+    /// It took too long.
+    #[error("no answer within an hour")]
+    Timeout,
+}
 
 /// The one line that is said, by a client of this name.
 fn request(name: &str, tool: &str, arguments: &str) -> String {
@@ -45,7 +62,7 @@ pub(super) async fn call(
     caller: Caller,
     name: &str,
     (tool, arguments): (&str, &str),
-) -> Result<Value, String> {
+) -> Result<Value, InternalCallError> {
     let line = request(name, tool, arguments);
     let limit = daemon.limits.frame;
     let visitor = InboundConnection::enter(daemon, caller);
@@ -53,13 +70,13 @@ pub(super) async fn call(
     // It ends when this end is dropped.
     tokio::spawn(lines::serve(visitor, reader, writer));
     let answered = async move {
-        let closed = |_| CLOSED.to_owned();
-        to.write_all(line.as_bytes()).await.map_err(closed)?;
+        let sent = to.write_all(line.as_bytes()).await;
+        sent.map_err(|_| InternalCallError::Closed)?;
         read_answer(from, limit).await
     };
     match timeout(PATIENCE, answered).await {
         Ok(answer) => answer,
-        Err(_) => Err("no answer within an hour".to_owned()),
+        Err(_) => Err(InternalCallError::Timeout),
     }
 }
 
@@ -67,10 +84,14 @@ pub(super) async fn call(
 ///
 /// # Errors
 /// There is none, or it is longer than `limit`.
-async fn read_answer(input: impl AsyncRead + Unpin, limit: usize) -> Result<Value, String> {
+async fn read_answer(
+    input: impl AsyncRead + Unpin,
+    limit: usize,
+) -> Result<Value, InternalCallError> {
     let mut frames = FrameReader::new(input, limit);
     loop {
-        let is_open = frames.fill().await.map_err(|_| CLOSED.to_owned())?;
+        let filled = frames.fill().await;
+        let is_open = filled.map_err(|_| InternalCallError::Closed)?;
         while let Some(frame) = frames.pop() {
             match frame {
                 Frame::Line(line) => {
@@ -85,15 +106,13 @@ async fn read_answer(input: impl AsyncRead + Unpin, limit: usize) -> Result<Valu
                     id,
                     request: false,
                 } if id.as_deref().is_none_or(|id| id == "1") => {
-                    return Err(format!(
-                        "the answer has {length} bytes, the limit is {limit} (limits.message_bytes)"
-                    ));
+                    return Err(InternalCallError::TooLong { length, limit });
                 }
                 Frame::TooLong { .. } | Frame::Endless { .. } => {}
             }
         }
         if !is_open {
-            return Err(CLOSED.to_owned());
+            return Err(InternalCallError::Closed);
         }
     }
 }
@@ -102,7 +121,7 @@ async fn read_answer(input: impl AsyncRead + Unpin, limit: usize) -> Result<Valu
 mod tests {
     use super::*;
 
-    async fn read(input: &str) -> Result<Value, String> {
+    async fn read(input: &str) -> Result<Value, InternalCallError> {
         read_answer(input.as_bytes(), 100).await
     }
 
@@ -119,7 +138,11 @@ mod tests {
         let (mut to, from) = tokio::io::duplex(PIPE);
         to.write_all(long_answer.as_bytes()).await.unwrap();
         let refused = read_answer(from, 100).await.unwrap_err();
-        assert!(refused.contains("the limit is 100"), "{refused}");
-        assert_eq!(read(&notification).await.unwrap_err(), CLOSED);
+        assert!(
+            matches!(refused, InternalCallError::TooLong { limit: 100, .. }),
+            "{refused}"
+        );
+        let cut_off = read(&notification).await.unwrap_err();
+        assert_eq!(cut_off, InternalCallError::Closed);
     }
 }

@@ -31,14 +31,15 @@ impl ScheduledToolCaller for ScheduledCalls {
         let (daemon, tool, arguments) =
             (self.daemon.clone(), tool.to_owned(), arguments.to_owned());
         self.runtime.spawn(async move {
-            let answered = match Caller::of_account(person) {
+            let outcome = match Caller::of_account(person) {
                 Ok(caller) => {
-                    internal_client::call(daemon, caller, "colibri-schedule", (&tool, &arguments))
-                        .await
+                    let call = (&*tool, &*arguments);
+                    let answer =
+                        internal_client::call(daemon, caller, "colibri-schedule", call).await;
+                    answer.map_or_else(|error| error.to_string(), |message| outcome(&message))
                 }
-                Err(why) => Err(format!("{why:#}")),
+                Err(error) => format!("{error:#}"),
             };
-            let outcome = answered.map_or_else(|why| why, |message| outcome(&message));
             // The outcome is written to the store: not on a thread that serves clients.
             let _ = tokio::task::spawn_blocking(move || done(&outcome)).await;
         });

@@ -22,13 +22,13 @@ impl InternalCalls for SummaryCalls {
         let (tool, arguments) = (tool.to_owned(), arguments.to_owned());
         Box::pin(async move {
             let call = (&*tool, &*arguments);
-            internal_client::call(
+            let answer = internal_client::call(
                 self.0.clone(),
                 Caller::of_daemon(),
                 "colibri-summaries",
                 call,
-            )
-            .await
+            );
+            answer.await.map_err(|error| error.to_string())
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::catalog::LookupKey;
 use crate::daemon::Daemon;
 use crate::relay::{Call, CallTarget, Chain, Client, SubscriptionGuard, SuspendedCall};
 use crate::servers::{HostedServer, ServerSession, Subscriber};
-use colibri_policy::{CallDecision, HoldFacts, RuleVerdict, TargetFacts};
+use colibri_policy::{CallDecision, RuleVerdict, SuspensionFacts, TargetFacts};
 use colibri_protocol::Feature;
 use colibri_protocol::logging::Level;
 use colibri_protocol::subscription::{SubscriptionFilter, acknowledged};
@@ -55,11 +55,11 @@ pub(super) fn start(
 fn begin(
     daemon: &Arc<Daemon>,
     chain: &Arc<Chain>,
-    mut call: Box<Call>,
+    call: Box<Call>,
     id: &RequestId,
     filter: &SubscriptionFilter,
 ) {
-    let asked = resources(daemon, chain, &mut call, filter);
+    let asked = resources(daemon, chain, &call, filter);
     let tasks = tasks(daemon, &call, filter);
     let (client, text, log_level) = (
         call.client.clone(),
@@ -222,7 +222,7 @@ fn resources(
                 }
                 RuleVerdict::Deny { .. } | RuleVerdict::Confirm { .. } => facts.verdict,
             },
-            holds: HoldFacts::Item(call.flow_of(described)),
+            suspension: SuspensionFacts::Item(call.flow_of(described)),
             ..facts
         };
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a

@@ -20,7 +20,7 @@ use crate::relay::{
     self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
 };
 use crate::results::ResultOwner;
-use colibri_policy::{Gate, HoldFacts, TargetFacts, UserSlot};
+use colibri_policy::{Gate, SuspensionFacts, TargetFacts, UserSlot};
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_protocol::{AnswerBody, Feature, Method, RpcError, Version, skills};
@@ -161,18 +161,18 @@ impl CallTarget for Own {
     }
 
     fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        let holds = match &self.work {
+        let suspension = match &self.work {
             OwnWork::Tool(_, tool) => {
                 let applies = tool
                     .rules
                     .confirm
                     .filter(|confirm| (confirm.applies)(call.arguments()));
-                HoldFacts::OwnRule(applies.map(|confirm| confirm.rule))
+                SuspensionFacts::OwnRule(applies.map(|confirm| confirm.rule))
             }
-            _ => HoldFacts::Nothing,
+            _ => SuspensionFacts::Nothing,
         };
         TargetFacts {
-            holds,
+            suspension,
             ..self.description.facts(call)
         }
     }

@@ -20,7 +20,7 @@ use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use crate::results::Results;
 use colibri_peer::{Outbox, SharedBytes};
-use colibri_policy::{AllowedHolds, ApprovalQueue, ReportedFailure, TargetFacts, Terms};
+use colibri_policy::{ApprovalQueue, ReportedFailure, SuspensionReasons, TargetFacts, Terms};
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
@@ -73,7 +73,7 @@ pub struct Call {
     /// The retry that it is of a call that asked for input.
     pub resumes: Option<Box<ResumedCall>>,
     /// What a person has allowed of it.
-    pub allowed: Option<Box<AllowedHolds>>,
+    pub allowed: Option<Box<SuspensionReasons>>,
     /// The value that is released when it is over.
     pub place: Option<Box<dyn Send + Sync>>,
     /// The outcome of the check of its arguments against the tool's schema.

@@ -21,7 +21,7 @@ use super::recorder::Recorder;
 use super::reply_author::{ReplyAuthor, is_headless};
 use super::request_state::RetryPurpose;
 use super::suspended_call::SuspendedCall;
-use colibri_policy::{Holds, summary};
+use colibri_policy::{SuspensionReasons, summary};
 use colibri_protocol::{
     ClientReply, Code, ElicitationKind, Failure, Version, input, read_response,
 };
@@ -33,7 +33,7 @@ const KEY: &str = "confirm";
 /// A call that waits for its retry, which says what the person said.
 struct Confirmation {
     server: Arc<str>,
-    holds: Holds,
+    reasons: SuspensionReasons,
     /// The request to the person.
     params: String,
     record: ClientRequestRecord,
@@ -50,9 +50,14 @@ impl Chain {
 
     /// Requests confirmation of a call from the person behind a modern client, who gets to read its
     /// `arguments`. If the retry says so, it goes on.
-    fn ask_to_confirm(self: &Arc<Chain>, call: Box<Call>, holds: Holds, arguments: &str) {
+    fn ask_to_confirm(
+        self: &Arc<Chain>,
+        call: Box<Call>,
+        reasons: SuspensionReasons,
+        arguments: &str,
+    ) {
         let described = call.target.description();
-        let rule = holds.to_string();
+        let rule = reasons.to_string();
         let params = input::confirmation(&described.server, &described.operation, &rule, arguments);
         let record = confirmation_record(&call, call.number);
         if let Err(failure) = record.begins(&self.recorder, params.as_bytes()) {
@@ -60,7 +65,7 @@ impl Chain {
         }
         let confirmation = Confirmation {
             server: record.server.clone(),
-            holds,
+            reasons,
             params,
             record,
             recorder: self.recorder.clone(),
@@ -74,8 +79,8 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn confirmed(&self, call: &Call) -> Result<[u8; TICKET], TooMany> {
-        let holds = call.allowed.as_deref().cloned().unwrap_or_default();
-        self.ticket(&call.client, Arc::new(AllowedTicket(holds)))
+        let reasons = call.allowed.as_deref().cloned().unwrap_or_default();
+        self.ticket(&call.client, Arc::new(AllowedTicket(reasons)))
     }
 
     /// A ticket for the retry of a client's call.
@@ -122,7 +127,7 @@ impl Confirmation {
                 CallOutcome::Failed(
                     failure
                         .of_server(&*self.server)
-                        .by_rule(self.holds.to_string()),
+                        .by_rule(self.reasons.to_string()),
                 )
             }
         };
@@ -174,16 +179,16 @@ impl Waits for Confirmation {
         };
         let outcome = match self.read_reply(&retry, response) {
             Ok(Some((ClientReply::Accept, ReplyAuthor::Person))) => {
-                return chain.release(retry, self.holds.clone());
+                return chain.release(retry, self.reasons.clone());
             }
             Ok(Some((_, ReplyAuthor::Person))) => {
-                refused_by_person(&self.server, &self.holds.to_string())
+                refused_by_person(&self.server, &self.reasons.to_string())
             }
             Ok(Some((reply, ReplyAuthor::Program))) => {
-                return chain.hold_for_operator(retry, self.holds.clone(), Some(reply));
+                return chain.hold_for_operator(retry, self.reasons.clone(), Some(reply));
             }
             // What cannot be read decides nothing.
-            Ok(None) => return chain.hold_for_operator(retry, self.holds.clone(), None),
+            Ok(None) => return chain.hold_for_operator(retry, self.reasons.clone(), None),
             Err(failure) => failure,
         };
         chain.finish(vec![(retry, CallOutcome::Failed(outcome))]);
@@ -191,7 +196,7 @@ impl Waits for Confirmation {
 }
 
 /// A call that a person allowed and whose server asks something itself.
-struct AllowedTicket(Holds);
+struct AllowedTicket(SuspensionReasons);
 
 impl PendingWork for AllowedTicket {
     fn over(&self, _: &'static str) {}
@@ -230,26 +235,26 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
 }
 
 impl Chain {
-    /// Holds a call until a person has decided about it: the one behind the client, where that can
+    /// SuspensionReasons a call until a person has decided about it: the one behind the client, where that can
     /// be asked, or an operator. Once it is allowed it is released.
-    pub(super) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, holds: Holds) {
+    pub(super) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, reasons: SuspensionReasons) {
         if self.asks_by_answer(&call) {
             let arguments = shown_arguments(&call);
-            return self.ask_to_confirm(call, holds, &arguments);
+            return self.ask_to_confirm(call, reasons, &arguments);
         }
-        self.hold_for_operator(call, holds, None);
+        self.hold_for_operator(call, reasons, None);
     }
 
-    /// Holds a call until an operator has decided about it, or the person behind a legacy client,
+    /// SuspensionReasons a call until an operator has decided about it, or the person behind a legacy client,
     /// which is asked meanwhile. `program_reply` is what the program of a modern client has replied
     /// to a request to the person.
     fn hold_for_operator(
         self: &Arc<Chain>,
         call: Box<Call>,
-        holds: Holds,
+        reasons: SuspensionReasons,
         program_reply: Option<ClientReply>,
     ) {
-        let rule = holds.to_string();
+        let rule = reasons.to_string();
         let described = call.target.description();
         let server = (*described.server).to_owned();
         let arguments = shown_arguments(&call);
@@ -309,7 +314,7 @@ impl Chain {
             let Some(call) = held.take() else { return };
             match failure {
                 Some(failure) => chain.finish(vec![(call, CallOutcome::Failed(failure))]),
-                None if call.client.unsent(&call.id) => chain.release(call, holds),
+                None if call.client.unsent(&call.id) => chain.release(call, reasons),
                 None => chain.finish(vec![(call, CallOutcome::Cancelled)]),
             }
         });

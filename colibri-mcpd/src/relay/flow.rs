@@ -13,7 +13,7 @@ use super::client::Client;
 use super::flow_slot::{FlowSlot, PreviousSession};
 use super::target::TargetDescription;
 use colibri_peer::aside;
-use colibri_policy::{FlowCall, FlowSuspension, HoldFacts, SessionFlow};
+use colibri_policy::{FlowCall, FlowSuspension, SessionFlow, SuspensionFacts};
 
 /// The least bytes of a result that is not looked through on a thread that serves clients.
 const LARGE: usize = 64 << 10;
@@ -133,7 +133,7 @@ impl Chain {
     /// Notes what a call that goes, or waits, takes to its target.
     pub(super) fn note_sent(&self, call: &Call) {
         if let Some(flow) = call.client.flow()
-            && let HoldFacts::Item(sent) = call.target.facts(call).holds
+            && let SuspensionFacts::Item(sent) = call.target.facts(call).suspension
         {
             flow.carry(&sent);
         }

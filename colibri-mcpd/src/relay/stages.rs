@@ -14,7 +14,7 @@ use super::request_state::{self, RetryBinding, RetryRefusal};
 use super::target::Upstream;
 use super::{cost, exit, outcome_check, record};
 use colibri_peer::together;
-use colibri_policy::{CallDecision, Holds, Rights};
+use colibri_policy::{CallDecision, Rights, SuspensionReasons};
 use colibri_protocol::{AttemptFailure, Code, Failure};
 use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
@@ -98,10 +98,10 @@ impl Chain {
                 target.send(self, call);
             }
             CallDecision::Waits(wait) => {
-                for limit in &wait.holds.limits {
+                for limit in &wait.reasons.limits {
                     self.record_hold(&call, limit);
                 }
-                self.hold_for_person(call, wait.holds);
+                self.hold_for_person(call, wait.reasons);
             }
             CallDecision::Refuses(failure) => {
                 self.finish(vec![(call, CallOutcome::Refused(*failure))]);
@@ -111,10 +111,10 @@ impl Chain {
 
     /// A call that waited for a person, who has allowed this, goes on: if policy still lets it, and
     /// nothing else holds it by now.
-    pub(super) fn release(self: &Arc<Chain>, mut call: Box<Call>, holds: Holds) {
+    pub(super) fn release(self: &Arc<Chain>, mut call: Box<Call>, reasons: SuspensionReasons) {
         self.note_allowed(&call);
         let mut allowed = call.allowed.take().unwrap_or_default();
-        allowed.extend(holds);
+        allowed.extend(reasons);
         call.allowed = Some(allowed);
         let rights = self.rules.rights(&call.client);
         call.terms = cost::terms(&rights, &call.client);

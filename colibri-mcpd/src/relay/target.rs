@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
-use colibri_policy::{AnswerContract, Gate, HoldFacts, RuleVerdict, TargetFacts};
+use colibri_policy::{AnswerContract, Gate, RuleVerdict, SuspensionFacts, TargetFacts};
 use colibri_protocol::{Feature, Method, MirroredArgument};
 
 /// The server's name of what the daemon answers itself.
@@ -140,7 +140,7 @@ impl TargetDescription {
             prompt_contract: None,
             argument_check: None,
             lacks_completions: false,
-            holds: HoldFacts::Nothing,
+            suspension: SuspensionFacts::Nothing,
         }
     }
 

@@ -130,7 +130,7 @@ impl Contract {
     ///
     /// # Errors
     /// As [`Contract::check`].
-    pub fn check_prompt(
+    pub(crate) fn check_prompt(
         &self,
         server: &str,
         prompt: &str,

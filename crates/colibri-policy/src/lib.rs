@@ -64,8 +64,8 @@ pub use confusables::{LookAlike, look_alikes};
 pub use consent::UserConsent;
 pub use contract::Contract;
 pub use decision::{
-    AgentFacts, AllowedHolds, BudgetStatus, CallDecision, CallFacts, ClientFacts, CompiledCheck,
-    HoldFacts, Holds, SkillFacts, TargetFacts, Wait, decide, not_as_approved, time_on,
+    AgentFacts, BudgetStatus, CallDecision, CallFacts, ClientFacts, CompiledCheck, SkillFacts,
+    SuspensionFacts, SuspensionReasons, TargetFacts, Wait, decide, not_as_approved, time_on,
 };
 pub use deferral::Left;
 pub use file::FileError;

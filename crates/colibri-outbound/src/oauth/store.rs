@@ -117,7 +117,7 @@ fn exposed_too<S: Serializer>(
 #[derive(Debug)]
 pub struct TokenStore {
     directory: PathBuf,
-    /// Held while a file is replaced: two logins may register at one issuer at the same time.
+    /// Locked while a file is replaced: two logins may register at one issuer at the same time.
     writing: Mutex<()>,
 }
 

@@ -51,7 +51,7 @@ pub struct CallFacts<'a> {
     /// The limits of its session, looked up where something could be held by them.
     pub session_flow: &'a dyn Fn() -> Option<&'a SessionFlow>,
     /// What a person has allowed of it, where it is released after it waited.
-    pub allowed: Option<&'a AllowedHolds>,
+    pub allowed: Option<&'a SuspensionReasons>,
 }
 
 /// The client of a call.
@@ -114,7 +114,7 @@ pub struct TargetFacts<'a> {
     /// The server that is asked for completions and declares none.
     pub lacks_completions: bool,
     /// What a person can be asked about it.
-    pub holds: HoldFacts<'a>,
+    pub suspension: SuspensionFacts<'a>,
 }
 
 /// A skill that a resource belongs to.
@@ -129,7 +129,7 @@ pub struct SkillFacts<'a> {
 
 /// What a person can be asked about a target.
 #[derive(Debug, Clone, Copy)]
-pub enum HoldFacts<'a> {
+pub enum SuspensionFacts<'a> {
     /// Nothing: it changes nothing, or goes on with what was allowed.
     Nothing,
     /// A tool of the daemon's own that says so itself: its rule, if these arguments need it.
@@ -173,39 +173,32 @@ pub struct Wait {
     /// The outcome of the check of its arguments.
     pub validation: Validation,
     /// What it waits for.
-    pub holds: Holds,
+    pub reasons: SuspensionReasons,
 }
 
-/// What a call is held for.
+/// The reasons for which a person has to allow a call, or has allowed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct SuspensionReasons {
     /// The rule of the entry, or of the agent's, and its place.
     pub rule: Option<String>,
     /// The limits of its session.
     pub limits: Vec<FlowSuspension>,
 }
 
-/// What a person has allowed of a call. Anything else holds it again.
-pub type AllowedHolds = Holds;
-
-impl Holds {
+impl SuspensionReasons {
     fn is_empty(&self) -> bool {
         self.rule.is_none() && self.limits.is_empty()
     }
 
     /// Adds what a person was asked before.
-    pub fn extend(&mut self, other: Holds) {
+    pub fn extend(&mut self, other: SuspensionReasons) {
         self.rule = other.rule.or(self.rule.take());
         self.limits.extend(other.limits);
-    }
-
-    fn has_allowed_limit(&self, limit: &FlowSuspension) -> bool {
-        self.limits.contains(limit)
     }
 }
 
 /// The reasons, as the person gets to read them.
-impl std::fmt::Display for Holds {
+impl std::fmt::Display for SuspensionReasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut separator = "";
         if let Some(rule) = &self.rule {
@@ -224,7 +217,7 @@ impl std::fmt::Display for Holds {
 pub fn decide(call: &CallFacts<'_>) -> CallDecision {
     match check_refusals(call) {
         Err(failure) => CallDecision::Refuses(Box::new(failure)),
-        Ok(cleared) => check_holds(call, cleared),
+        Ok(cleared) => check_suspension(call, cleared),
     }
 }
 
@@ -376,14 +369,14 @@ fn check_completion(
 }
 
 /// Whether a person has to allow the call first.
-fn check_holds(call: &CallFacts<'_>, Cleared(validation): Cleared) -> CallDecision {
-    let mut holds = match call.target.holds {
-        HoldFacts::Nothing => Holds::default(),
-        HoldFacts::OwnRule(rule) => Holds {
+fn check_suspension(call: &CallFacts<'_>, Cleared(validation): Cleared) -> CallDecision {
+    let mut reasons = match call.target.suspension {
+        SuspensionFacts::Nothing => SuspensionReasons::default(),
+        SuspensionFacts::OwnRule(rule) => SuspensionReasons {
             rule: rule.map(str::to_owned),
             limits: Vec::new(),
         },
-        HoldFacts::Item(flow) => Holds {
+        SuspensionFacts::Item(flow) => SuspensionReasons {
             rule: confirm_rule(call),
             limits: match (call.session_flow)() {
                 Some(session) => session.judge(&flow),
@@ -392,17 +385,20 @@ fn check_holds(call: &CallFacts<'_>, Cleared(validation): Cleared) -> CallDecisi
         },
     };
     if let Some(allowed) = call.allowed {
-        if holds.rule == allowed.rule {
-            holds.rule = None;
+        if reasons.rule == allowed.rule {
+            reasons.rule = None;
         }
-        holds
+        reasons
             .limits
-            .retain(|limit| !allowed.has_allowed_limit(limit));
+            .retain(|limit| !allowed.limits.contains(limit));
     }
-    if holds.is_empty() {
+    if reasons.is_empty() {
         CallDecision::Passes(validation)
     } else {
-        CallDecision::Waits(Wait { validation, holds })
+        CallDecision::Waits(Wait {
+            validation,
+            reasons,
+        })
     }
 }
 

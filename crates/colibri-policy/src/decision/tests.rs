@@ -78,7 +78,7 @@ struct Case<'a> {
     faults: &'a [Fault],
     confirm: Option<&'a str>,
     session: Option<&'a SessionFlow>,
-    allowed: Option<&'a AllowedHolds>,
+    allowed: Option<&'a SuspensionReasons>,
 }
 
 impl Case<'_> {
@@ -174,7 +174,7 @@ impl Case<'_> {
                 prompt_contract: None,
                 argument_check: Some(&check),
                 lacks_completions: self.has(Fault::Completion),
-                holds: HoldFacts::Item(FlowCall {
+                suspension: SuspensionFacts::Item(FlowCall {
                     server: "git",
                     tool: "push",
                     reads: false,
@@ -241,7 +241,7 @@ fn what_nothing_refuses_waits_for_every_reason_at_once() {
     };
     assert_eq!(wait.validation, Validation::Exact);
     assert_eq!(
-        wait.holds.to_string(),
+        wait.reasons.to_string(),
         "the rule; outside task 7: it may change nothing, not git/push"
     );
     assert_eq!(
@@ -252,13 +252,13 @@ fn what_nothing_refuses_waits_for_every_reason_at_once() {
 
 #[test]
 fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
-    let rule = |rule: &str| AllowedHolds {
+    let rule = |rule: &str| SuspensionReasons {
         rule: Some(rule.to_owned()),
         limits: Vec::new(),
     };
     let allowed = rule("the rule");
     fn again(
-        allowed: &AllowedHolds,
+        allowed: &SuspensionReasons,
         confirm: Option<&str>,
         session: Option<&SessionFlow>,
         faults: &[Fault],
@@ -290,7 +290,7 @@ fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
             panic!("{decision:?}");
         };
         let mut both = allowed.clone();
-        both.extend(wait.holds);
+        both.extend(wait.reasons);
         let released = Case {
             confirm,
             session: session.as_ref(),
