@@ -3,7 +3,7 @@
 use super::call::{Call, CallTarget, Chain};
 use super::cost;
 use colibri_policy::{
-    AgentFacts, CallDecision, CallFacts, ClientFacts, Rights, TargetFacts, decide,
+    CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, TargetFacts, decide,
 };
 
 impl Chain {
@@ -29,7 +29,7 @@ impl Chain {
                 rights,
                 daemon_gates,
                 connection_gates: client.narrowed(daemon_gates),
-                agent: socket.map(|socket| AgentFacts {
+                agent: socket.map(|socket| CallingAgent {
                     id: &socket.agent,
                     tools: &socket.tools,
                     max_bytes: socket.max_bytes,

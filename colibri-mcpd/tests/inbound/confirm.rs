@@ -491,14 +491,18 @@ async fn of_an_operator_and_a_person_one_decides_whenever_they_do() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_was_allowed_is_decided_again() {
-    let closed = |world: &World| world.daemon.chain.rules.gates.store(Arc::default());
-    let denied = |world: &World| {
+    fn close(world: &World) {
+        world.daemon.chain.rules.gates.store(Arc::default());
+    }
+    fn deny(world: &World) {
         let text = br#"{"others":{"gates":["external-call"],"servers":{"git":["log"]}}}"#;
         let clients = Clients::parse(text, "clients.json", Box::new(SystemAccounts)).unwrap();
         world.daemon.chain.rules.clients.store(Arc::new(clients));
-    };
-    let changes: [(&dyn Fn(&World), &str); 2] =
-        [(&closed, "GATE_CLOSED"), (&denied, "POLICY_DENIED")];
+    }
+    let changes = [
+        (close as fn(&World), "GATE_CLOSED"),
+        (deny, "POLICY_DENIED"),
+    ];
     for (change, expected) in changes {
         for era in ERAS {
             for by_operator in [false, true] {

@@ -330,7 +330,7 @@ fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec
     let until = until.min(Instant::now() + REQUEST_LIMIT);
     let mut request = Vec::new();
     // One byte more than a request may have: a longer one is refused at once.
-    let mut input = BufReader::with_capacity(16 << 10, DeadlineStream { stream, until })
+    let mut input = BufReader::with_capacity(16 << 10, ClientStream { stream, until })
         .take(MAX_REQUEST as u64 + 1);
     match read_line(&mut input, MAX_REQUEST, &mut request)? {
         LineRead::TooLong { .. } => Ok(None),
@@ -341,12 +341,12 @@ fn read_request(stream: &mut TcpStream, until: Instant) -> io::Result<Option<Vec
 }
 
 /// A connection on which each read ends by a deadline.
-struct DeadlineStream<'s> {
+struct ClientStream<'s> {
     stream: &'s mut TcpStream,
     until: Instant,
 }
 
-impl Read for DeadlineStream<'_> {
+impl Read for ClientStream<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let remaining = self.until.saturating_duration_since(Instant::now());
         if remaining.is_zero() {

@@ -58,7 +58,7 @@ fn open_parent(path: &Path) -> io::Result<File> {
 #[derive(Debug)]
 pub struct StagedFile {
     file: File,
-    identity: FileIdentity,
+    identity: InodeIdentity,
     path: PathBuf,
     staged_path: PathBuf,
     is_committed: bool,
@@ -66,14 +66,14 @@ pub struct StagedFile {
 
 /// The device and the inode number of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct FileIdentity {
+struct InodeIdentity {
     device: u64,
     inode: u64,
 }
 
-impl FileIdentity {
-    fn of(metadata: &Metadata) -> FileIdentity {
-        FileIdentity {
+impl InodeIdentity {
+    fn of(metadata: &Metadata) -> InodeIdentity {
+        InodeIdentity {
             device: metadata.dev(),
             inode: metadata.ino(),
         }
@@ -95,7 +95,7 @@ impl StagedFile {
             }
             created => created?,
         };
-        let identity = FileIdentity::of(&file.metadata()?);
+        let identity = InodeIdentity::of(&file.metadata()?);
         Ok(StagedFile {
             file,
             identity,
@@ -148,7 +148,7 @@ impl StagedFile {
     /// True if the temporary name is still this file's.
     fn has_name(&self) -> io::Result<bool> {
         match self.staged_path.symlink_metadata() {
-            Ok(metadata) => Ok(FileIdentity::of(&metadata) == self.identity),
+            Ok(metadata) => Ok(InodeIdentity::of(&metadata) == self.identity),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }

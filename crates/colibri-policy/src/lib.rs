@@ -64,7 +64,7 @@ pub use confusables::{LookAlike, look_alikes};
 pub use consent::UserConsent;
 pub use contract::Contract;
 pub use decision::{
-    AgentFacts, BudgetStatus, CallDecision, CallFacts, ClientFacts, CompiledCheck, SkillFacts,
+    BudgetStatus, CallDecision, CallFacts, CallingAgent, ClientFacts, CompiledCheck, SkillFacts,
     SuspensionFacts, SuspensionReasons, TargetFacts, Wait, decide, not_as_approved, time_on,
 };
 pub use deferral::Left;

@@ -5,35 +5,8 @@ use std::time::{Duration, SystemTime};
 use colibri_api::{CostDay, CostMode, CostSetBy};
 use colibri_protocol::{Code, Failure};
 
-use super::ClientFacts;
+use super::facts::{BudgetStatus, ClientFacts};
 use crate::usage::Terms;
-
-/// The state of a client's budget.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BudgetStatus {
-    /// The day, UTC.
-    pub day: CostDay,
-    /// The cost mode that is set.
-    pub terms: Terms,
-    /// Bytes of answers: of a person on one day, of an agent's instance since its start.
-    pub spent: u64,
-    /// Of these, bytes from before its user chose the mode, which that does not count.
-    pub before: u64,
-    /// The most; `None`: any number.
-    pub most: Option<u64>,
-}
-
-impl BudgetStatus {
-    /// The mode in force; `None`: none acts.
-    pub fn mode(&self) -> Option<CostMode> {
-        self.terms.in_force(self.spent.saturating_sub(self.before))
-    }
-
-    /// The bytes that are left; `None`: any number.
-    pub fn left(&self) -> Option<u64> {
-        self.most.map(|most| most.saturating_sub(self.spent))
-    }
-}
 
 /// The refusal of a person whose budget is spent, with the time until which it holds.
 const UNTIL_MIDNIGHT: &str =

@@ -1,16 +1,20 @@
 //! The order of the steps, and what a wait and a release are.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use colibri_api::CostDay;
 
 use super::*;
-use crate::check::SchemaCheck;
+use crate::agent_tools::AgentTools;
+use crate::check::{SchemaCheck, ToolCheck};
 use crate::clients::Clients;
+use crate::contract::Contract;
 use crate::flow_labels::ToolLabels;
-use crate::gates::Caller;
+use crate::gates::{Caller, Gates};
 use crate::may::MayList;
-use crate::session_flow::{BoundMay, MayPlace};
+use crate::pins::PinStatus;
+use crate::session_flow::{BoundMay, FlowCall, MayPlace, SessionFlow};
 use crate::usage::Terms;
 use crate::user_database::SystemAccounts;
 
@@ -134,7 +138,7 @@ impl Case<'_> {
                     true => Gates::new(true, false),
                     false => Gates::new(true, true),
                 },
-                agent: Some(AgentFacts {
+                agent: Some(CallingAgent {
                     id: "coder",
                     tools: &tools,
                     max_bytes: self.has(Fault::Budget).then_some(100),
