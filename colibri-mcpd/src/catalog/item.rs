@@ -283,7 +283,7 @@ impl CallTarget for Item {
             argument_check: (self.feature == Feature::Tool).then_some(self),
             lacks_completions: lacks_completions(call, &self.server),
             suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
-            ..self.description.facts(call)
+            ..self.description.facts(call.method)
         }
     }
 

@@ -460,7 +460,7 @@ impl CallTarget for DiscoveryLookup {
     fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
         TargetFacts {
             refuses_tasks: true,
-            ..self.description.facts(call)
+            ..self.description.facts(call.method)
         }
     }
 

@@ -33,7 +33,7 @@ impl CallTarget for HostMethod {
         TargetFacts {
             verdict: Cow::Owned(verdict),
             suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
-            ..self.description.facts(call)
+            ..self.description.facts(call.method)
         }
     }
 

@@ -216,7 +216,7 @@ impl CallTarget for ResourceTarget {
                 Some(Method::ResourcesUnsubscribe) => SuspensionFacts::Nothing,
                 _ => SuspensionFacts::Item(call.flow_of(&self.description)),
             },
-            ..self.description.facts(call)
+            ..self.description.facts(call.method)
         }
     }
 

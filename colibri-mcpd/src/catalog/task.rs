@@ -89,7 +89,7 @@ impl CallTarget for HostTask {
     }
 
     fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        self.description.facts(call)
+        self.description.facts(call.method)
     }
 
     fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {

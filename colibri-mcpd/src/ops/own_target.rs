@@ -173,7 +173,7 @@ impl CallTarget for Own {
         };
         TargetFacts {
             suspension,
-            ..self.description.facts(call)
+            ..self.description.facts(call.method)
         }
     }
 

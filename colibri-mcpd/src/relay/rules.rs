@@ -24,6 +24,7 @@ impl CallRules {
     /// The gates as they stand for a client.
     pub(crate) fn gates_for(&self, client: &Client) -> CallerGates {
         let daemon = **self.gates.load();
-        CallerGates::of(daemon, client.narrowed(daemon), &self.rights(client))
+        let rights = self.rights(client);
+        rights.caller_gates(daemon, client.narrowed(daemon))
     }
 }

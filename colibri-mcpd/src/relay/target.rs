@@ -5,7 +5,6 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::value::RawValue;
 
-use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
 use colibri_policy::{AnswerContract, Gate, RuleVerdict, SuspensionFacts, TargetFacts};
@@ -122,15 +121,16 @@ impl TargetDescription {
         method == Some(Method::ToolsCall) || !self.is_ours()
     }
 
-    /// What the policy decides by, as far as it is known of every target.
-    pub fn facts(&self, call: &Call) -> TargetFacts<'_> {
+    /// What the policy decides about a request with this method by, as far as it is known of every
+    /// target.
+    pub fn facts(&self, method: Option<Method>) -> TargetFacts<'_> {
         TargetFacts {
             server: &self.server,
             is_own: self.is_ours(),
             feature: self.feature,
             name: &self.operation,
             gate: self.gate,
-            is_counted: self.is_counted(call.method),
+            is_counted: self.is_counted(method),
             is_free_for_people: self.free.by_people,
             is_free_for_agents: self.free.by_agents,
             verdict: Cow::Owned(RuleVerdict::Allow),

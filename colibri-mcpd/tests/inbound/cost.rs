@@ -636,7 +636,7 @@ impl CallTarget for Slow {
     }
 
     fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        self.description.facts(call)
+        self.description.facts(call.method)
     }
 
     fn send(self: Arc<Self>, _: &Arc<Chain>, _: Box<Call>) {}

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use super::agent_tools::AgentTools;
 use super::file::{self, FileError};
-use super::gates::{Caller, Gate, Gates};
+use super::gates::{Caller, CallerGates, Gate, GateState, Gates};
 use super::limits::DaemonLimits;
 use super::list_mode::{LIST_MODES, ListMode};
 use super::persons;
@@ -395,6 +395,25 @@ impl Rights {
     /// The rule that keeps a gate closed for this caller; `None` where policy opens it.
     pub fn closes(&self, gate: Gate) -> Option<String> {
         (!self.gates.is_open(gate)).then(|| self.places("gates"))
+    }
+
+    /// The gates as they stand for this caller, of a daemon and of those that the connection has
+    /// left.
+    pub fn caller_gates(&self, daemon: Gates, connection: Gates) -> CallerGates {
+        let state = |gate| match (
+            daemon.is_open(gate),
+            connection.is_open(gate),
+            self.closes(gate),
+        ) {
+            (false, ..) => daemon.closed(),
+            (true, false, _) => GateState::Narrowed,
+            (true, true, Some(rule)) => GateState::Refused { rule },
+            (true, true, None) => GateState::Open,
+        };
+        CallerGates {
+            write: state(Gate::Write),
+            external_call: state(Gate::External),
+        }
     }
 
     /// The same for who sees this server alone: nothing of the others, and no operator's methods.

@@ -3,8 +3,6 @@
 use anyhow::anyhow;
 use colibri_protocol::{Code, Failure};
 
-use super::clients::Rights;
-
 /// The peer of a socket, as the kernel says: never what the peer reports of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
@@ -93,25 +91,6 @@ pub struct CallerGates {
 }
 
 impl CallerGates {
-    /// The gates of a caller with these rights, of a daemon and of those that its connection has
-    /// left.
-    pub fn of(daemon: Gates, connection: Gates, rights: &Rights) -> CallerGates {
-        let state = |gate| match (
-            daemon.is_open(gate),
-            connection.is_open(gate),
-            rights.closes(gate),
-        ) {
-            (false, ..) => daemon.closed(),
-            (true, false, _) => GateState::Narrowed,
-            (true, true, Some(rule)) => GateState::Refused { rule },
-            (true, true, None) => GateState::Open,
-        };
-        CallerGates {
-            write: state(Gate::Write),
-            external_call: state(Gate::External),
-        }
-    }
-
     /// True if a call behind this gate passes.
     ///
     /// # Errors

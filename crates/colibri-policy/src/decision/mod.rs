@@ -28,7 +28,7 @@ use colibri_protocol::{Code, Failure, Feature};
 use colibri_text::brief;
 use colibri_trail::Validation;
 
-use crate::gates::{CallerGates, Gate};
+use crate::gates::Gate;
 use crate::rules::RuleVerdict;
 pub use budget::time_on;
 pub use facts::{
@@ -125,7 +125,8 @@ fn check_gate(_: BudgetProof, call: &CallFacts<'_>) -> Result<GateProof, Failure
     if target.gate == Gate::None {
         return Ok(GateProof);
     }
-    let gates = CallerGates::of(caller.daemon_gates, caller.connection_gates, caller.rights);
+    let (daemon, connection) = (caller.daemon_gates, caller.connection_gates);
+    let gates = caller.rights.caller_gates(daemon, connection);
     match gates.check(target.gate) {
         Ok(()) => Ok(GateProof),
         Err(failure) => Err(failure.of_server(target.server)),
