@@ -103,7 +103,7 @@ impl<'a> SkillContent<'a> {
     /// front matter (SEP-2640, "Integrity and Verification").
     ///
     /// # Errors
-    /// [`Code::PinChanged`] for content that is not the entry's.
+    /// [`colibri_protocol::Code::PinChanged`] for content that is not the entry's.
     pub(super) fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
         aside(|| {
             self.skills
