@@ -118,7 +118,7 @@ impl Place {
         assert!(output.status.success(), "{text}");
     }
 
-    /// SuspensionReasons the calls that the fixture of this name received against the trail. Each must have its
+    /// Holds the calls that the fixture of this name received against the trail. Each must have its
     /// `enter` record, told by the arguments (or, where it is no tool that is called, by the
     /// parameter `mark`), which therefore must not repeat and must be recorded in full; and if the
     /// fixture was told where the trail is, that record must have been written when the call

@@ -204,7 +204,15 @@ impl CallTarget for ResourceTarget {
         );
         TargetFacts {
             verdict: Cow::Borrowed(&self.verdict),
-            pin: Some(Cow::Borrowed(&self.standing)),
+            pin: Some(match call.allowed {
+                None => Cow::Borrowed(&self.standing),
+                // It waited: its definition may be another one by now.
+                Some(_) => Cow::Owned(standing(
+                    &self.server.offer.definitions().1,
+                    self.description.feature,
+                    &self.description.operation,
+                )),
+            }),
             skills: match call.method {
                 Some(Method::ResourcesRead) => content.facts(true),
                 Some(Method::DirectoryRead) => content.facts(false),

@@ -78,7 +78,7 @@ pub struct Call {
     pub place: Option<Box<dyn Send + Sync>>,
     /// The outcome of the check of its arguments against the tool's schema.
     pub validated: Validation,
-    /// The cost mode under which it entered.
+    /// The cost mode under which it was decided last.
     pub terms: Terms,
     /// The deferred task, where the work is left to the board.
     pub deferred: Option<Box<DeferredTask>>,

@@ -34,6 +34,8 @@ const KEY: &str = "confirm";
 struct Confirmation {
     server: Arc<str>,
     reasons: SuspensionReasons,
+    /// What the person has allowed before.
+    allowed: Option<Box<SuspensionReasons>>,
     /// The request to the person.
     params: String,
     record: ClientRequestRecord,
@@ -66,6 +68,7 @@ impl Chain {
         let confirmation = Confirmation {
             server: record.server.clone(),
             reasons,
+            allowed: call.allowed.clone(),
             params,
             record,
             recorder: self.recorder.clone(),
@@ -173,7 +176,8 @@ impl PendingWork for Confirmation {
 }
 
 impl Waits for Confirmation {
-    fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
+    fn resume(self: Arc<Self>, chain: &Arc<Chain>, mut retry: Box<Call>) {
+        retry.allowed = self.allowed.clone();
         let Some(response) = retry.response(KEY) else {
             return self.ask(chain, retry);
         };
@@ -204,7 +208,7 @@ impl PendingWork for AllowedTicket {
 
 impl Waits for AllowedTicket {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>) {
-        chain.release(retry, self.0.clone());
+        chain.resume_sent(retry, self.0.clone());
     }
 }
 
@@ -235,7 +239,7 @@ fn refused_by_person(server: &str, rule: &str) -> Failure {
 }
 
 impl Chain {
-    /// SuspensionReasons a call until a person has decided about it: the one behind the client, where that can
+    /// Holds a call until a person has decided about it: the one behind the client, where that can
     /// be asked, or an operator. Once it is allowed it is released.
     pub(super) fn hold_for_person(self: &Arc<Chain>, call: Box<Call>, reasons: SuspensionReasons) {
         if self.asks_by_answer(&call) {
@@ -245,7 +249,7 @@ impl Chain {
         self.hold_for_operator(call, reasons, None);
     }
 
-    /// SuspensionReasons a call until an operator has decided about it, or the person behind a legacy client,
+    /// Holds a call until an operator has decided about it, or the person behind a legacy client,
     /// which is asked meanwhile. `program_reply` is what the program of a modern client has replied
     /// to a request to the person.
     fn hold_for_operator(

@@ -182,9 +182,12 @@ impl Chain {
         }
     }
 
-    /// A person has allowed a call.
+    /// A person has allowed a call: its destinations too, if they were asked about.
     pub(super) fn note_allowed(&self, call: &Call) {
-        if let Some(flow) = call.client.flow() {
+        let mut limits = call.allowed.iter().flat_map(|allowed| &allowed.limits);
+        if limits.any(|limit| matches!(limit, FlowSuspension::Origin { .. }))
+            && let Some(flow) = call.client.flow()
+        {
             flow.allow(&call.flow_of(call.target.description()));
         }
     }

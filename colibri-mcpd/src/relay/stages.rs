@@ -97,6 +97,9 @@ impl Chain {
                 let target = call.target.clone();
                 target.send(self, call);
             }
+            CallDecision::Waits(_) if call.client.is_cancelled(&call.id) => {
+                self.finish(vec![(call, CallOutcome::Cancelled)]);
+            }
             CallDecision::Waits(wait) => {
                 for limit in &wait.reasons.limits {
                     self.record_hold(&call, limit);
@@ -112,14 +115,32 @@ impl Chain {
     /// A call that waited for a person, who has allowed this, goes on: if policy still lets it, and
     /// nothing else holds it by now.
     pub(super) fn release(self: &Arc<Chain>, mut call: Box<Call>, reasons: SuspensionReasons) {
-        self.note_allowed(&call);
         let mut allowed = call.allowed.take().unwrap_or_default();
         allowed.extend(reasons);
         call.allowed = Some(allowed);
+        let decision = self.decide_again(&mut call);
+        if let CallDecision::Passes(_) = decision {
+            self.note_allowed(&call);
+        }
+        self.carry_out(call, decision);
+    }
+
+    /// A call that was allowed, sent, and suspended because its server asked something, goes on at
+    /// its server: if policy still lets it. What holds it by now does not: a person would be asked
+    /// about what the server has begun.
+    pub(super) fn resume_sent(self: &Arc<Chain>, mut call: Box<Call>, allowed: SuspensionReasons) {
+        call.allowed = Some(Box::new(allowed));
+        let decision = match self.decide_again(&mut call) {
+            CallDecision::Waits(wait) => CallDecision::Passes(wait.validation),
+            decision => decision,
+        };
+        self.carry_out(call, decision);
+    }
+
+    fn decide_again(&self, call: &mut Call) -> CallDecision {
         let rights = self.rules.rights(&call.client);
         call.terms = cost::terms(&rights, &call.client);
-        let decision = self.decide(&rights, &call);
-        self.carry_out(call, decision);
+        self.decide(&rights, call)
     }
 
     /// The `requestState` that asks the client of a call for a retry of it.

@@ -31,7 +31,7 @@ impl SuspendedCall {
         held
     }
 
-    /// SuspensionReasons a call until `after` is done. `None`: it was cancelled meanwhile, and has ended.
+    /// Holds a call until `after` is done. `None`: it was cancelled meanwhile, and has ended.
     pub async fn until(
         after: impl Future<Output = ()>,
         chain: &Arc<Chain>,

@@ -535,6 +535,47 @@ async fn a_call_that_was_allowed_is_decided_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reason_that_comes_while_a_call_waits_is_asked_about_once() {
+    for era in ERAS {
+        let world = World::new(REGISTRY, OPEN).await;
+        let mut client = TestClient::connect(&world, era).await;
+        let mut asked = client.call("git__status", json!({})).await;
+        let task = json!({"title": "t", "may": ["git/big"]});
+        let mut operator = TestClient::connect(&world, Era::Legacy).await;
+        let id = operator.begin("colibri/create-task", task).await;
+        let made = operator.answer(id).await;
+        assert!(made.get("error").is_none(), "{made}");
+        let params = json!({"name": "colibri_next_task", "arguments": {}, "_meta": client.meta});
+        let id = client.begin("tools/call", params).await;
+        let claimed = client.answer(id).await;
+        assert!(claimed["result"]["isError"].is_null(), "{claimed}");
+        sleep(PERSON_TAKES).await;
+        let id = client.reply(&asked, "accept").await;
+        let question = match era {
+            Era::Legacy => {
+                let message = client.message().await;
+                asked.request = message["id"].clone();
+                message["params"].clone()
+            }
+            Era::Modern => {
+                let answer = client.answer(id).await;
+                asked.request = answer["result"]["requestState"].clone();
+                answer["result"]["inputRequests"]["confirm"]["params"].clone()
+            }
+        };
+        let question = question["message"].as_str().unwrap_or_default().to_owned();
+        assert!(question.contains("outside task 1"), "{era:?} {question}");
+        assert!(!question.contains("confirm"), "{era:?} {question}");
+        sleep(PERSON_TAKES).await;
+        let id = client.reply(&asked, "accept").await;
+        let answer = client.answer(id).await;
+        assert!(is_made(&answer), "{era:?} {answer}");
+        assert_is_quiet(&world);
+        world.end().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_approval_and_a_cancellation_that_meet_have_one_outcome() {
     for era in ERAS {
         for disconnects in [false, true] {

@@ -95,7 +95,7 @@ impl Private {
     }
 }
 
-/// SuspensionReasons a file or a directory and all above it, without the links that lead to them, against what
+/// Holds a file or a directory and all above it, without the links that lead to them, against what
 /// others could do there: each belongs to this user or root, and nobody else writes in it. What is
 /// not there is passed over.
 ///

@@ -7,20 +7,20 @@
 //! hands them out where they lie. [`FileLock`] is flock(2), held for as long as it lives.
 //!
 //! Its promises:
-//! - a reader of the path sees the old file or the new one, never a part of one;
+//! - of one writer at a time a reader of the path sees the old file or the new one, never a part of
+//!   one;
 //! - an error before the exchange leaves the old file as it was, and no other file beside it;
 //! - a symbolic or hard link at the path or at the temporary name is itself replaced, never
 //!   written through, and a FIFO there is not waited for;
-//! - a temporary file that another writer has put in the place of one's own is neither renamed nor
-//!   removed;
 //! - the mode is the one that was given: the umask does not count;
 //! - a line is handed out whole, or its reader is told that it was not: too long, or without its
 //!   end;
 //! - a line over the limit takes no more memory than one at the limit;
 //! - a lock is one process's alone until it is dropped, or its process ends.
 //!
-//! A writer takes no lock: of two that write one path at the same time, one fails. It is not
-//! for directories in which others may write, since the temporary name is known beforehand. It
+//! A writer takes no lock: of two that write one path at the same moment one fails, as a rule, and
+//! what is there may be the other's, unfinished. Whoever can meet another writer takes a
+//! [`FileLock`]. It is not for directories in which others may write, since the temporary name is known beforehand. It
 //! blocks: the frames of an asynchronous peer are read by `FrameReader` of `colibri-peer`.
 
 mod file_lock;

@@ -220,10 +220,11 @@ impl SessionFlow {
         Some(less)
     }
 
-    /// The reasons for which a call waits for a person, the first few; none: it does not.
-    pub fn judge(&self, call: &FlowCall<'_>) -> Vec<FlowSuspension> {
+    /// The reasons for which a call waits for a person, the first few, beside those that were
+    /// `allowed`; none: it does not.
+    pub fn judge(&self, call: &FlowCall<'_>, allowed: &[FlowSuspension]) -> Vec<FlowSuspension> {
         let inner = self.inner.lock();
-        let mut holds: Vec<FlowSuspension> = inner.outside(call).into_iter().collect();
+        let mut holds: Vec<FlowSuspension> = inner.outside(call, allowed).into_iter().collect();
         let arguments = Json::part(call.arguments, 0..call.arguments.len());
         if let (Some(labels), Some(arguments)) = (call.labels, arguments) {
             let mut found: BTreeMap<String, FlowSuspension> = BTreeMap::new();
@@ -234,7 +235,8 @@ impl SessionFlow {
                     found.insert(argument.to_owned(), hold);
                 }
             });
-            holds.extend(found.into_values());
+            let found = found.into_values();
+            holds.extend(found.filter(|found| !allowed.contains(found)));
         }
         holds.truncate(MAX_HOLDS);
         holds
@@ -350,18 +352,24 @@ impl SessionFlowInner {
             || (is_scripted && self.has_untrusted)
     }
 
-    fn outside(&self, call: &FlowCall<'_>) -> Option<FlowSuspension> {
+    /// The first list that a call is outside of, but for those that were allowed.
+    fn outside(&self, call: &FlowCall<'_>, allowed: &[FlowSuspension]) -> Option<FlowSuspension> {
         if call.reads {
             return None;
         }
         let outside = |bound: &&BoundMay| !bound.may.allows(call.server, call.tool, call.arguments);
-        let bound = self.bound.iter().chain(call.contract).find(outside)?;
+        let bound = self.bound.iter().chain(call.contract).filter(outside);
+        let mut suspensions = bound.map(|bound| Self::outside_of(bound, call));
+        suspensions.find(|suspension| !allowed.contains(suspension))
+    }
+
+    fn outside_of(bound: &BoundMay, call: &FlowCall<'_>) -> FlowSuspension {
         let tool = format!("{}/{}", call.server, brief(call.tool, 80));
         let unlike = match bound.may.names(call.server, call.tool) {
             true => format!("{tool} with these arguments"),
             false => tool,
         };
-        Some(FlowSuspension::OutsideMay {
+        FlowSuspension::OutsideMay {
             task: match bound.by {
                 MayPlace::Task(task) => Some(task),
                 MayPlace::File(_) => None,
@@ -371,7 +379,7 @@ impl SessionFlowInner {
                 bound.by,
                 bound.may.shown()
             ),
-        })
+        }
     }
 
     /// The reason to suspend a call for a destination in an argument.
@@ -511,7 +519,7 @@ mod tests {
     fn said(flow: &SessionFlow, arguments: &str) -> String {
         let labels = sink();
         let call = send(&labels, arguments);
-        let holds = flow.judge(&call);
+        let holds = flow.judge(&call, &[]);
         flow.carry(&call);
         holds
             .iter()
@@ -620,18 +628,20 @@ mod tests {
         };
         assert!(
             scripted
-                .judge(&call(r#"{"to":"new@example.org"}"#))
+                .judge(&call(r#"{"to":"new@example.org"}"#), &[])
                 .is_empty()
         );
         scripted.distrust("web/open", "anything");
         assert_eq!(
-            scripted.judge(&call(r#"{"to":"new@example.org"}"#)).len(),
+            scripted
+                .judge(&call(r#"{"to":"new@example.org"}"#), &[])
+                .len(),
             1
         );
         scripted.claim(&task(7, None, true), 1001);
         assert!(
             scripted
-                .judge(&call(r#"{"to":"bob@example.org"}"#))
+                .judge(&call(r#"{"to":"bob@example.org"}"#), &[])
                 .is_empty()
         );
     }
@@ -698,7 +708,7 @@ mod tests {
             tool: "remove",
             ..send(&labels, "{}")
         };
-        let held = flow.judge(&remove);
+        let held = flow.judge(&remove, &[]);
         assert_eq!(
             held[0].to_string(),
             "outside task 7: it may change mail/*, not files/remove"
@@ -708,14 +718,25 @@ mod tests {
             FlowSuspension::OutsideMay { task: Some(7), .. }
         ));
         assert!(
-            flow.judge(&FlowCall {
-                reads: true,
-                ..remove
-            })
+            flow.judge(
+                &FlowCall {
+                    reads: true,
+                    ..remove
+                },
+                &[]
+            )
             .is_empty()
         );
         flow.claim(&task(10, Some(&["files/*"]), true), 1001);
         assert!(said(&flow, "{}").starts_with("outside task 10"));
+        // A list that was allowed hides no other one.
+        let mail = send(&labels, "{}");
+        flow.claim(&task(11, Some(&["files/*", "x/*"]), true), 1001);
+        let first = flow.judge(&mail, &[]);
+        let second = flow.judge(&mail, &first);
+        assert!(second[0].to_string().starts_with("outside task 11"));
+        let both = [first, second].concat();
+        assert_eq!(flow.judge(&mail, &both), []);
         assert_eq!(
             flow.inherited().may,
             Some(Vec::new()),

@@ -13,9 +13,6 @@ const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
-/// The end of a lease that has none.
-const NEVER: Duration = Duration::MAX;
-
 /// The time since some moment before the start, suspension included.
 pub(super) fn elapsed() -> Duration {
     clock_gettime(CLOCK).map_or(Duration::MAX, Duration::from)
@@ -24,6 +21,8 @@ pub(super) fn elapsed() -> Duration {
 /// A host's lease. Each one after one that was lost has a higher number.
 #[derive(Debug)]
 pub struct HostLease {
+    /// True if it has no end.
+    pub(super) is_permanent: bool,
     /// While it is held: its end, by [`elapsed`].
     pub(super) until: Mutex<Option<Duration>>,
     pub(super) number: watch::Sender<u64>,
@@ -35,7 +34,8 @@ impl HostLease {
     /// The lease of the only host of a board: it has the number 0, and is in force for ever.
     pub fn permanent() -> HostLease {
         HostLease {
-            until: Mutex::new(Some(NEVER)),
+            is_permanent: true,
+            until: Mutex::new(Some(Duration::MAX)),
             number: watch::Sender::new(0),
             board_time: Mutex::default(),
         }
@@ -49,7 +49,7 @@ impl HostLease {
     /// True if the lease of this number is in force.
     pub fn is_in_force(&self, number: u64) -> bool {
         let until = *self.until.lock();
-        let is_held = until.is_some_and(|until| until == NEVER || elapsed() < until);
+        let is_held = until.is_some_and(|until| self.is_permanent || elapsed() < until);
         is_held && number == self.number()
     }
 

@@ -11,7 +11,7 @@ use crate::records_in;
 /// How often a task comes back before it fails.
 const ATTEMPTS: u64 = 3;
 
-/// SuspensionReasons the tasks against what was ordered and what was recorded.
+/// Holds the tasks against what was ordered and what was recorded.
 pub(super) fn verdict(
     ground: &dyn Ground,
     says: &BTreeMap<u64, &'static str>,

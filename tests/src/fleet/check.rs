@@ -314,7 +314,7 @@ impl Check {
         self.report.steps += 1;
     }
 
-    /// SuspensionReasons board, journal and trails against each other.
+    /// Holds board, journal and trails against each other.
     fn compare(&mut self, tasks: &BTreeMap<u64, BoardLine>) {
         let count =
             |of: &BTreeMap<Step, u64>, step: &Step| of.get(step).copied().unwrap_or_default();

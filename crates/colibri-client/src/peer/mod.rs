@@ -67,7 +67,7 @@ impl ConnectionTable {
         Ok(ConnectionTable(ends))
     }
 
-    /// SuspensionReasons the other end of a connection, accepted before the table was read, to be this user's:
+    /// Holds the other end of a connection, accepted before the table was read, to be this user's:
     /// established, or half-closed with a live socket.
     ///
     /// # Errors
@@ -100,7 +100,7 @@ impl ConnectionTable {
     }
 }
 
-/// SuspensionReasons the other end of an accepted connection to be this user's, in tables that are read for it.
+/// Holds the other end of an accepted connection to be this user's, in tables that are read for it.
 ///
 /// # Errors
 /// Those of [`ConnectionTable`].
@@ -116,7 +116,7 @@ fn both_ends(stream: &TcpStream) -> Result<(SocketAddrV4, SocketAddrV4), PeerErr
     }
 }
 
-/// SuspensionReasons who listens at `address` to be this user's, and what accepted the connection of `own`
+/// Holds who listens at `address` to be this user's, and what accepted the connection of `own`
 /// there, where it did.
 ///
 /// # Errors
@@ -173,7 +173,7 @@ fn is_listener(
     }
 }
 
-/// SuspensionReasons all of these to be one user's, and at least one to be there.
+/// Holds all of these to be one user's, and at least one to be there.
 fn all_of<'e>(mut ends: impl Iterator<Item = &'e SocketEnd>, uid: u32) -> Result<(), PeerError> {
     let first = ends.next().ok_or(PeerError::Unseen)?;
     match [first].into_iter().chain(ends).find(|end| end.uid != uid) {

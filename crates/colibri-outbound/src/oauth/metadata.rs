@@ -93,7 +93,7 @@ pub(crate) fn issuer_locations(issuer: &str) -> anyhow::Result<Vec<String>> {
 }
 
 impl ProtectedResource {
-    /// SuspensionReasons it against the server that it is said to be of: a token for another server is none for
+    /// Holds it against the server that it is said to be of: a token for another server is none for
     /// this one.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ pub(crate) fn is_of(resource: &str, server: &Uri) -> bool {
 }
 
 impl AuthorizationServer {
-    /// SuspensionReasons it against the issuer that was asked about.
+    /// Holds it against the issuer that was asked about.
     ///
     /// # Errors
     /// It is another's, or sends people or secrets over connections that others can read.

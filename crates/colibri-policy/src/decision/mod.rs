@@ -1,7 +1,8 @@
 //! Whether a call may go: the one place that decides.
 //!
 //! [`decide`] is asked when a call enters, again when its target becomes known (a redirect), and
-//! again when it is released after it waited for a person. It is a list of named steps, each of
+//! again when it is released after it waited for a person; of each resource that a subscription
+//! names, too. It is a list of named steps, each of
 //! which takes what the one before it yields, so that none can be left out or moved. The order:
 //!
 //! 1. lease: the host still has the agent's task;
@@ -15,10 +16,12 @@
 //! 9. completion: the server declares what is asked for.
 //!
 //! Only a call that all of these let through can wait for a person, so that nobody is asked about
-//! what is refused anyway: for the rule of the entry or of the agent's, and for the limits of its
-//! session (what it may change, where its destinations come from).
+//! what they refuse: for the rule of the entry, of the agent's or of a tool of Colibri's own, and
+//! for the limits of its session (what it may change, where its destinations come from). What a
+//! person has allowed holds a call no second time; another reason does.
 //!
 //! It has no effects: what is recorded, counted, remembered or asked is the relay's, afterwards.
+//! Two facts are made at their first use, the compiled checks and the limits of a session.
 
 mod budget;
 mod facts;
@@ -224,30 +227,25 @@ fn check_completion(
     Err(Failure::new(Code::NotOffered, why).of_server(target.server))
 }
 
-/// Whether a person has to allow the call first.
+/// Whether a person has to allow the call first, beside what was allowed of it.
 fn check_suspension(call: &CallFacts<'_>, Clearance(validation): Clearance) -> CallDecision {
-    let mut reasons = match call.target.suspension {
-        SuspensionFacts::Nothing => SuspensionReasons::default(),
-        SuspensionFacts::OwnRule(rule) => SuspensionReasons {
-            rule: rule.map(str::to_owned),
-            limits: Vec::new(),
-        },
-        SuspensionFacts::Item(flow) => SuspensionReasons {
-            rule: confirm_rule(call),
-            limits: match (call.session_flow)() {
-                Some(session) => session.judge(&flow),
-                None => Vec::new(),
-            },
-        },
+    let (allowed_rule, allowed_limits) = match call.allowed {
+        Some(allowed) => (allowed.rule.as_deref(), &*allowed.limits),
+        None => (None, &[][..]),
     };
-    if let Some(allowed) = call.allowed {
-        if reasons.rule == allowed.rule {
-            reasons.rule = None;
+    let (rule, limits) = match call.target.suspension {
+        SuspensionFacts::Nothing => (None, Vec::new()),
+        SuspensionFacts::OwnRule(rule) => (rule.map(str::to_owned), Vec::new()),
+        SuspensionFacts::Item(flow) => {
+            let session = (call.session_flow)();
+            let limits = session.map(|session| session.judge(&flow, allowed_limits));
+            (confirm_rule(call), limits.unwrap_or_default())
         }
-        reasons
-            .limits
-            .retain(|limit| !allowed.limits.contains(limit));
-    }
+    };
+    let reasons = SuspensionReasons {
+        rule: rule.filter(|rule| allowed_rule != Some(rule)),
+        limits,
+    };
     if reasons.is_empty() {
         CallDecision::Passes(validation)
     } else {

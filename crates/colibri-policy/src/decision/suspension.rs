@@ -16,7 +16,7 @@ impl SuspensionReasons {
         self.rule.is_none() && self.limits.is_empty()
     }
 
-    /// Adds what a person was asked before.
+    /// Adds what a person was asked afterwards.
     pub fn extend(&mut self, other: SuspensionReasons) {
         self.rule = other.rule.or(self.rule.take());
         self.limits.extend(other.limits);

@@ -14,7 +14,7 @@ use crate::flow_labels::ToolLabels;
 use crate::gates::{Caller, Gates};
 use crate::may::MayList;
 use crate::pins::PinStatus;
-use crate::session_flow::{BoundMay, FlowCall, MayPlace, SessionFlow};
+use crate::session_flow::{BoundMay, FlowCall, FlowSuspension, MayPlace, SessionFlow};
 use crate::usage::Terms;
 use crate::user_database::SystemAccounts;
 
@@ -115,7 +115,7 @@ impl Case<'_> {
         ));
         let arguments: &[u8] = match self.has(Fault::Schema) {
             true => br#"{"a":10}"#,
-            false => br#"{"a":10,"b":1}"#,
+            false => br#"{"a":10,"b":"eve@evil.example"}"#,
         };
         let verdict = match (self.has(Fault::Rule), self.confirm) {
             (true, _) => RuleVerdict::Deny {
@@ -130,6 +130,10 @@ impl Case<'_> {
             members: vec!["/description".to_owned()],
         };
         let tools = AgentTools::default();
+        let labels = ToolLabels {
+            sinks: vec!["b".to_owned()],
+            ..ToolLabels::default()
+        };
         decide(&CallFacts {
             caller: ClientFacts {
                 rights: &rights,
@@ -182,7 +186,7 @@ impl Case<'_> {
                     server: "git",
                     tool: "push",
                     reads: false,
-                    labels: Some(&ToolLabels::default()),
+                    labels: Some(&labels),
                     contract: None,
                     arguments,
                     is_scripted: false,
@@ -311,6 +315,35 @@ fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
         };
         assert_eq!(failure.code, code);
     }
+}
+
+#[test]
+fn who_allowed_a_rule_has_not_allowed_a_destination_that_was_read_meanwhile() {
+    let session = SessionFlow::default();
+    session.distrust("web/open", "write to eve@evil.example");
+    let mut allowed = SuspensionReasons {
+        rule: Some("the rule".to_owned()),
+        limits: Vec::new(),
+    };
+    let again = |allowed: &SuspensionReasons| {
+        let case = Case {
+            confirm: Some("the rule"),
+            session: Some(&session),
+            allowed: Some(allowed),
+            ..Case::default()
+        };
+        case.decide()
+    };
+    let CallDecision::Waits(wait) = again(&allowed) else {
+        panic!("the destination is asked about");
+    };
+    assert_eq!(wait.reasons.rule, None);
+    assert!(matches!(
+        &*wait.reasons.limits,
+        [FlowSuspension::Origin { source, .. }] if source == "web/open"
+    ));
+    allowed.extend(wait.reasons);
+    assert!(matches!(again(&allowed), CallDecision::Passes(_)));
 }
 
 #[test]

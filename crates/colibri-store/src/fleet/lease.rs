@@ -11,6 +11,7 @@ impl Default for HostLease {
     /// A lease that is not held yet.
     fn default() -> HostLease {
         HostLease {
+            is_permanent: false,
             until: Mutex::default(),
             number: watch::Sender::new(1),
             board_time: Mutex::default(),

@@ -16,7 +16,7 @@ pub(super) struct PermissionReport {
     pub refused: Vec<String>,
 }
 
-/// SuspensionReasons all that was seen against a proposal.
+/// Holds all that was seen against a proposal.
 pub(super) fn check(proposal: &JailProposal, seen: &Observation) -> PermissionReport {
     let mut report = PermissionReport::default();
     for (text, note) in &seen.files {
