@@ -20,8 +20,9 @@
 //!
 //! A writer takes no lock: of two that write one path at the same moment one fails, as a rule, and
 //! what is there may be the other's, unfinished. Whoever can meet another writer takes a
-//! [`FileLock`]. It is not for directories in which others may write, since the temporary name is known beforehand. It
-//! blocks: the frames of an asynchronous peer are read by `FrameReader` of `colibri-peer`.
+//! [`FileLock`]. It is not for directories in which others may write, since the temporary name is
+//! known beforehand. It blocks: the frames of an asynchronous peer are read by `FrameReader` of
+//! `colibri-peer`.
 
 mod file_lock;
 mod line;

@@ -361,12 +361,11 @@ mod tests {
 
     #[test]
     fn a_bare_name_is_a_file_of_the_working_directory() {
-        // The working directory of tests is the package's.
-        let name = format!("bare-name-{}", std::process::id());
-        let path = Path::new(&name);
-        replace_file(path, b"new", 0o600).unwrap();
-        sync_parent(path).unwrap();
-        assert_eq!(fs::read_to_string(path).unwrap(), "new");
-        fs::remove_file(path).unwrap();
+        let parent = open_parent(Path::new("bare-name")).unwrap();
+        let here = File::open(".").unwrap();
+        let identity = |file: &File| InodeIdentity::of(&file.metadata().unwrap());
+        assert_eq!(identity(&parent), identity(&here));
+        let staged = staged_path(Path::new("bare-name")).unwrap();
+        assert_eq!(staged, Path::new(".bare-name.new"));
     }
 }
