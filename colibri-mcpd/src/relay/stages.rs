@@ -32,7 +32,8 @@ impl Chain {
         // What arrives together is one client's, as a rule: what policy lets it do is looked up
         // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
-        let mut decisions = Vec::with_capacity(calls.len());
+        // As most come alone: one without a list.
+        let (mut first, mut others) = (None, Vec::new());
         for call in calls.iter_mut() {
             let rights = match &known {
                 Some((client, rights)) if Arc::ptr_eq(client, &call.client) => rights,
@@ -44,11 +45,14 @@ impl Chain {
             call.terms = cost::terms(rights, &call.client);
             let decision = self.decide(rights, call);
             call.validated = decision.validation();
-            decisions.push(decision);
+            match first {
+                None => first = Some(decision),
+                Some(_) => others.push(decision),
+            }
         }
         let recorded = record::entered(&self.recorder, calls);
         let mut refused = Vec::new();
-        for (call, decision) in calls.drain(..).zip(decisions) {
+        for (call, decision) in calls.drain(..).zip(first.into_iter().chain(others)) {
             match (decision, &recorded) {
                 (CallDecision::Refuses(failure), Ok(())) => {
                     refused.push((call, CallOutcome::Refused(*failure)));
