@@ -31,6 +31,7 @@ mod tree;
 pub use futures_core::future::BoxFuture;
 pub use launch::{JailConfig, LaunchSettings, LaunchSpec, PATH, ServerExit, SpawnError};
 pub use priv_mode::{CommandLine, check_program, jail_wrap, prepare_spawn_command};
-pub use spawner::check_contract;
-pub use spawner::{ServerProcess, SpawnedServer, Spawner, SystemSpawner, session_id};
+pub use spawner::{
+    ServerProcess, SpawnedServer, Spawner, SystemSpawner, check_contract, session_id,
+};
 pub use tree::Processes;

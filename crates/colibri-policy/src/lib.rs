@@ -55,9 +55,9 @@ mod user_slots;
 pub use agent_tools::AgentTools;
 pub use answer_contract::{AnswerContract, FieldFact, Redact, ResultFacts};
 pub use approvals::{
-    ApprovalCaller, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision, PendingApproval, summary,
+    ApprovalCaller, ApprovalChange, ApprovalQueue, DEFAULT_EXPIRY, DecideError, Decision,
+    PendingApproval, sounds_secret, summary,
 };
-pub use approvals::{ApprovalChange, sounds_secret};
 pub use check::{SchemaCheck, ToolCheck};
 pub use clients::{Clients, Rights};
 pub use confusables::{LookAlike, look_alikes};
@@ -75,8 +75,7 @@ pub use hosts::BoardHosts;
 pub use limits::DaemonLimits;
 pub use list_mode::ListMode;
 pub use may::{MayList, PatternScope};
-pub use pins::canonical;
-pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode};
+pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode, canonical};
 pub use quota::{UserQuotas, UserUsage};
 pub use reported_failure::ReportedFailure;
 pub use rules::{RuleVerdict, ServerRules};

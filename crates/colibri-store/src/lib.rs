@@ -55,30 +55,19 @@ pub use board_storage::BoardMembership;
 pub use catalogue::{CatalogueEntry, CatalogueKey};
 pub use claims::{ClaimOrder, Seeks};
 pub use cost::UserDay;
-pub use database::Database;
-pub use database::now_ms;
+pub use database::{Database, now_ms};
 pub use error::{StoreError, TaskRefusal};
 pub use fleet::{BoardAddress, Fleet};
 pub use hosts::{CountedHost, HostIdentity, HostPlaces};
 pub use lease::HostLease;
 pub use ledger::{CostKey, CostQuery};
-pub use search::FIELDS;
-pub use search::ToolIndex;
-pub use step::TaskStep;
-pub use step::Tell;
-pub use summaries::MAX_SUMMARIES;
-pub use summaries::StoredSummary;
-pub use task::DEFERRED;
-pub use task::MAX_CAPABILITIES;
-pub use task::MAX_CAPABILITY;
-pub use task::MAX_DESCRIPTION;
-pub use task::MAX_LABEL;
-pub use task::MAX_PAGE;
-pub use task::MAX_PRIORITY;
-pub use task::MAX_TITLE;
-pub use task::PAGE_DEFAULT;
-pub use task::PRIORITY_DEFAULT;
-pub use task::TaskFilter;
+pub use search::{FIELDS, ToolIndex};
+pub use step::{TaskStep, Tell};
+pub use summaries::{MAX_SUMMARIES, StoredSummary};
+pub use task::{
+    DEFERRED, MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PAGE, MAX_PRIORITY,
+    MAX_TITLE, PAGE_DEFAULT, PRIORITY_DEFAULT, TaskFilter,
+};
 
 #[cfg(test)]
 mod tests;
