@@ -24,12 +24,7 @@ impl CallTarget for HostMethod {
 
     fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
         // No rule of the server's own is about its methods.
-        let verdict = match self.server.label_fault() {
-            Some(fault) => RuleVerdict::Deny {
-                rule: fault.to_string(),
-            },
-            None => RuleVerdict::Allow,
-        };
+        let verdict = self.server.label_denial().unwrap_or(RuleVerdict::Allow);
         TargetFacts {
             verdict: Cow::Owned(verdict),
             suspension: SuspensionFacts::Item(call.flow_of(&self.description)),

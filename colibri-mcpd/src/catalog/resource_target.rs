@@ -53,12 +53,9 @@ impl ResourceTarget {
                 _ => Vec::new(),
             },
             host: host.clone(),
-            verdict: match server.label_fault() {
-                Some(fault) => RuleVerdict::Deny {
-                    rule: fault.to_string(),
-                },
-                None => server.spec.rules.judge(feature, own, b""),
-            },
+            verdict: server
+                .label_denial()
+                .unwrap_or_else(|| server.spec.rules.judge(feature, own, b"")),
             standing: standing(&server.offer.definitions().1, feature, own),
             description: TargetDescription {
                 is_idempotent: true,

@@ -25,7 +25,7 @@ use super::subscribers::Subscriptions;
 use crate::registry::{Isolation, RegisteredServer};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_outbound::oauth::{OauthAccount, TokenOwner};
-use colibri_policy::Caller;
+use colibri_policy::{Caller, RuleVerdict};
 use colibri_protocol::{Code, Failure};
 
 /// One server of the registry.
@@ -260,6 +260,12 @@ impl HostedServer {
     /// it is called.
     pub(crate) fn label_fault(&self) -> Option<Arc<DocumentError>> {
         self.offer.label_fault()
+    }
+
+    /// The denial of all that it has, where there is such a label.
+    pub(crate) fn label_denial(&self) -> Option<RuleVerdict> {
+        let rule = self.label_fault()?.to_string();
+        Some(RuleVerdict::Deny { rule })
     }
 }
 
