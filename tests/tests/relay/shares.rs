@@ -105,6 +105,10 @@ fn an_operator_has_what_no_user_may_take() {
     let place = place(limits);
     let daemon = place.start(&[]);
     let mut strangers: Vec<_> = (0..4).map(|_| stranger(&place)).collect();
+    // Once each is answered, all four are connected.
+    for stranger in &mut strangers {
+        assert_ne!(code_of(&list(stranger)), Some("DAEMON_BUSY"));
+    }
     for _ in 0..40 {
         list(&mut strangers[0]);
     }
