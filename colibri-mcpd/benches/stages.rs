@@ -21,15 +21,15 @@ use colibri_mcpd::registry::secrets::SecretStore;
 use colibri_mcpd::registry::{LoadedRegistry, RegisteredServer as Entry};
 use colibri_mcpd::relay::charge::charge;
 use colibri_mcpd::relay::{
-    Call, CallArguments, CallMetrics, CallOutcome, CallRules, CallTarget, Chain, Client,
-    DeferredCall, Defers, Recorder, RequestParts, ServerAnswer, cost, exit, oversized_result,
-    record,
+    Call, CallArguments, CallMetrics, CallOutcome, CallRequest, CallRules, CallTarget, Chain,
+    Client, DeferredCall, Defers, Recorder, RequestParts, ServerAnswer, cost, exit,
+    oversized_result, record,
 };
 use colibri_mcpd::servers;
 use colibri_peer::{ByteBudget, Frame, FrameReader, Outbox};
 use colibri_policy::quota::UserQuota as ShareLimits;
 use colibri_policy::{
-    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Terms, UserQuotas,
+    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, UserQuotas,
 };
 use colibri_protocol::{self as protocol, Capability, Feature, SessionPhase, Version};
 use colibri_store::Database;
@@ -198,6 +198,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         results: Default::default(),
         board: Arc::new(NoBoard),
         flows: Arc::default(),
+        catalog: Default::default(),
     });
     let budget = Arc::new(ByteBudget::new(1 << 30));
     let shares = Arc::new(UserQuotas::new(ShareLimits::NONE));
@@ -259,10 +260,11 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
     let client = Arc::new(client.sharing(shares.of(caller.uid)));
     host.discovered(host.discover(&host.unseen(), &client))
         .await;
-    let target: Arc<dyn CallTarget> = host
+    let target = host
         .table()
         .by_name(Feature::Tool, "echo__echo")
         .ok_or("the server was not seen")?
+        .target()
         .clone();
 
     let writer = tokio::spawn({
@@ -303,7 +305,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let start = Instant::now();
         for call in &mut entered {
             let rights = chain.rules.rights(&call.client);
-            call.terms = cost::terms(&rights, &call.client);
+            call.entry.terms = cost::terms(&rights, &call.client);
             std::hint::black_box(chain.decide(&rights, call));
         }
         times[1] += start.elapsed();
@@ -316,8 +318,8 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         let rights = chain.rules.rights(&client);
         let start = Instant::now();
         for call in &mut entered {
-            call.terms = cost::terms(&rights, &call.client);
-            std::hint::black_box(cost::budget_of(&call.client, call.terms));
+            call.entry.terms = cost::terms(&rights, &call.client);
+            std::hint::black_box(cost::budget_of(&call.client, call.entry.terms));
             std::hint::black_box(cost::limit(call));
             std::hint::black_box(cost::answered(call, size));
         }
@@ -370,7 +372,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
         );
         let start = Instant::now();
         for call in calls {
-            target.clone().send(&chain, call);
+            chain.send(call);
         }
         times[3] += start.elapsed();
         client.all_landed().await;
@@ -382,7 +384,7 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
 }
 
 /// What a client's session makes of a line.
-fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> Option<Box<Call>> {
+fn enter(client: &Arc<Client>, target: &Arc<CallTarget>, frame: &Bytes) -> Option<Box<Call>> {
     let EnvelopeKind::Request { id, method, params } = Envelope::parse(frame).ok()?.kind else {
         return None;
     };
@@ -398,7 +400,7 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
     .ok()?;
     let name = params?.get("name")?;
     let arguments = params?.get("arguments")?;
-    Some(Box::new(Call {
+    let request = CallRequest {
         client: client.clone(),
         id: key,
         batch: None,
@@ -415,21 +417,10 @@ fn enter(client: &Arc<Client>, target: &Arc<dyn CallTarget>, frame: &Bytes) -> O
             ..RequestParts::default()
         },
         trace: None,
-        target: target.clone(),
         entered: tokio::time::Instant::now(),
         time: SystemTime::now(),
-        number: 0,
-        attempt: 1,
-        began: tokio::time::Instant::now(),
-        failed: Vec::new(),
-        given_up: false,
-        resumes: None,
-        allowed: None,
-        place: None,
-        validated: Default::default(),
-        terms: Terms::default(),
-        deferred: None,
-    }))
+    };
+    Some(Box::new(Call::new(request, target.clone())))
 }
 
 /// What a server's session makes of a line.

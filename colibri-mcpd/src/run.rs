@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -326,6 +326,7 @@ pub async fn run(
         results,
         board: agents.board().clone(),
         flows: Arc::default(),
+        catalog: OnceLock::new(),
     });
     let shares = Arc::new(UserQuotas::new(limits.quota(config.cost_mode)));
     usage::recall(&store, &shares).map_err(|error| (EXIT_CONFIG, error.to_string()))?;

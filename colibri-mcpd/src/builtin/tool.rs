@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::arguments::read;
 use super::context::BuiltinContext;
 use super::summary::ToolOutcome;
-use crate::relay::FreeUse;
+use crate::relay::{ConfirmRule, FreeUse};
 use colibri_policy::Gate;
 
 /// The keywords of a schema that only bound a value.
@@ -107,15 +107,6 @@ pub enum AnswerBound {
     WithoutBudget,
     /// All of them.
     Always,
-}
-
-/// A rule by which a person has to allow a call first.
-#[derive(Debug, Clone, Copy)]
-pub struct ConfirmRule {
-    /// Its name in records.
-    pub rule: &'static str,
-    /// True if the rule applies to a call with these arguments.
-    pub applies: fn(&[u8]) -> bool,
 }
 
 impl BuiltinRules {

@@ -6,15 +6,14 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use tracing::info;
 
-use crate::relay::{Call, CallTarget, Chain, TargetDescription, ToolFlow};
+use crate::relay::{CallTarget, ConfirmationRule, TargetDescription, TargetRules, ToolFlow};
 use crate::servers::{HostedServer, State, Viewer};
 use colibri_peer::aside;
 use colibri_policy::{
-    CompiledCheck, ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, SuspensionFacts,
-    TargetFacts, ToolCheck, canonical,
+    CompiledCheck, ListMode, PinStatus, Rights, RuleVerdict, SchemaCheck, ToolCheck, canonical,
 };
 use colibri_protocol::lists::{Exposure, definition_edits};
-use colibri_protocol::{Feature, Method, MirroredArgument, Version};
+use colibri_protocol::{Feature, MirroredArgument, Version};
 use colibri_registry::sha256_hex;
 use colibri_wire::Json;
 
@@ -32,7 +31,8 @@ pub struct Sums {
 
 /// One tool, prompt, resource or template of one server.
 pub struct Item {
-    description: TargetDescription,
+    /// The target of calls of it, with the rules on it.
+    target: Arc<CallTarget>,
     /// The server that has it.
     pub server: Arc<HostedServer>,
     /// The kind of item.
@@ -47,16 +47,10 @@ pub struct Item {
     pub raw: Bytes,
     /// The version that the server speaks.
     version: Version,
-    /// The verdict of the entry's rules.
-    pub verdict: RuleVerdict,
     /// True if its entry has a label that is about nothing its server has: then nobody calls it.
     has_label_fault: bool,
-    /// The status of its definition's pin.
-    pub standing: PinStatus,
     /// True if it is a tool whose definition a person accepted.
     by_hand: bool,
-    /// The check of a tool's arguments, compiled at its first call.
-    check: OnceLock<ToolCheck>,
     /// The digests of its definition, made at their first use.
     sums: OnceLock<Sums>,
     /// The definition for each version of clients, made when first wanted.
@@ -94,28 +88,54 @@ impl Item {
             ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own)
                 .by_own_name()
         };
-        Item {
-            description,
-            feature,
-            own: own.to_owned(),
-            exposed: exposed.to_owned(),
-            under_entry: under_entry.map(str::to_owned),
-            raw: raw.clone(),
-            version,
+        let rules = TargetRules {
             verdict: match label_fault {
                 Some(fault) => RuleVerdict::Deny {
                     rule: fault.to_owned(),
                 },
                 None => server.spec.rules.judge(feature, own, raw),
             },
+            refuses_tasks: true,
+            pin: Some(standing),
+            prompt_contract: (server.spec.contract.clone()).filter(|_| feature == Feature::Prompt),
+            check: is_tool.then(|| ArgumentCheck::of(server, own, raw)),
+            skills: None,
+            confirmation: ConfirmationRule::Entry,
+        };
+        Item {
+            target: CallTarget::of_server(description, rules, server.clone()),
+            feature,
+            own: own.to_owned(),
+            exposed: exposed.to_owned(),
+            under_entry: under_entry.map(str::to_owned),
+            raw: raw.clone(),
+            version,
             has_label_fault: label_fault.is_some(),
-            standing,
             by_hand,
-            check: OnceLock::new(),
             sums: OnceLock::new(),
             forms: Default::default(),
             server: server.clone(),
         }
+    }
+
+    /// The target of calls of it.
+    pub fn target(&self) -> &Arc<CallTarget> {
+        &self.target
+    }
+
+    /// The verdict of the entry's rules.
+    pub fn verdict(&self) -> &RuleVerdict {
+        &self.target.rules().verdict
+    }
+
+    /// The status of its definition's pin.
+    pub fn standing(&self) -> &PinStatus {
+        (self.target.rules().pin.as_ref()).unwrap_or(&PinStatus::Approved)
+    }
+
+    /// True if it only reads.
+    pub(crate) fn reads(&self) -> bool {
+        self.target.description().reads
     }
 
     /// True if it is what would be made of these.
@@ -132,7 +152,7 @@ impl Item {
             && self.raw == *raw
             && self.exposed == exposed
             && self.under_entry.as_deref() == under_entry
-            && self.standing == *standing
+            && self.standing() == standing
             && self.by_hand == by_hand
             && self.version == version
     }
@@ -167,32 +187,6 @@ impl Item {
         let definition = Json::part(&self.raw, 0..self.raw.len());
         let text = definition.and_then(|definition| definition.get("description")?.as_str());
         text.unwrap_or_default()
-    }
-
-    /// The status of its definition's pin as its server lists it now.
-    fn present_standing(&self) -> PinStatus {
-        let (_, judgement) = self.server.offer.definitions();
-        judgement.of(self.feature, &self.own).clone()
-    }
-
-    fn compile(&self) -> ToolCheck {
-        let server = &self.server;
-        let mode = server.spec.entry.validate;
-        let check = ToolCheck::new(
-            &server.spec.id,
-            &self.own,
-            &self.raw,
-            mode,
-            server.spec.contract.clone(),
-        );
-        if let Some(why) = check.unchecked().filter(|_| mode != SchemaCheck::Contract) {
-            info!(
-                server = &*self.server.spec.id,
-                tool = self.own,
-                "arguments are not checked against its schema: {why}"
-            );
-        }
-        check
     }
 
     /// The name, URI or template that a client with these rights sees.
@@ -264,53 +258,53 @@ impl Item {
     }
 }
 
-impl CallTarget for Item {
-    fn description(&self) -> &TargetDescription {
-        &self.description
+/// The checks of a tool's arguments, compiled at its first call.
+struct ArgumentCheck {
+    server: Arc<HostedServer>,
+    tool: Box<str>,
+    definition: Bytes,
+    compiled: OnceLock<ToolCheck>,
+}
+
+impl ArgumentCheck {
+    fn of(
+        server: &Arc<HostedServer>,
+        tool: &str,
+        definition: &Bytes,
+    ) -> Arc<dyn CompiledCheck + Send + Sync> {
+        Arc::new(ArgumentCheck {
+            server: server.clone(),
+            tool: tool.into(),
+            definition: definition.clone(),
+            compiled: OnceLock::new(),
+        })
     }
 
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        let contract = self.server.spec.contract.as_deref();
-        TargetFacts {
-            verdict: Cow::Borrowed(&self.verdict),
-            refuses_tasks: true,
-            pin: Some(match call.allowed {
-                None => Cow::Borrowed(&self.standing),
-                // It waited: the definition may be another one by now.
-                Some(_) => Cow::Owned(self.present_standing()),
-            }),
-            prompt_contract: contract.filter(|_| call.method == Some(Method::PromptsGet)),
-            argument_check: (self.feature == Feature::Tool).then_some(self),
-            lacks_completions: lacks_completions(call, &self.server),
-            suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
-            ..self.description.facts(call.method)
+    fn compile(&self) -> ToolCheck {
+        let spec = &self.server.spec;
+        let mode = spec.entry.validate;
+        let contract = spec.contract.clone();
+        let check = ToolCheck::new(&spec.id, &self.tool, &self.definition, mode, contract);
+        if let Some(why) = check.unchecked().filter(|_| mode != SchemaCheck::Contract) {
+            info!(
+                server = &*spec.id,
+                tool = &*self.tool,
+                "arguments are not checked against its schema: {why}"
+            );
         }
-    }
-
-    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
-        self.server.call(call);
+        check
     }
 }
 
-impl CompiledCheck for Item {
+impl CompiledCheck for ArgumentCheck {
     fn compiled(&self) -> &ToolCheck {
-        match self.check.get() {
+        match self.compiled.get() {
             Some(check) => check,
             // A schema made to be slow takes tenths of a second; who calls another tool does not
             // wait for it.
-            None => aside(|| self.check.get_or_init(|| self.compile())),
+            None => aside(|| self.compiled.get_or_init(|| self.compile())),
         }
     }
-}
-
-/// True if a call asks a server for completions that declares none. 2024-11-05 had them and no word
-/// for it.
-pub(super) fn lacks_completions(call: &Call, server: &HostedServer) -> bool {
-    if call.method != Some(Method::Complete) {
-        return false;
-    }
-    let catalogue = server.offer.catalogue();
-    !catalogue.can().completions && catalogue.version != Some(Version::V2024_11_05)
 }
 
 /// True if a definition says `readOnlyHint: true`, wherever it says anything of that.

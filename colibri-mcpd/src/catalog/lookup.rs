@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
-use super::ServerHost;
+use super::{ServerHost, resource};
 use crate::builtin;
-use crate::relay::{Call, CallOutcome, CallTarget, Chain, TargetDescription, no_such_tool};
+use crate::relay::{
+    Call, CallHandler, CallOutcome, CallTarget, Chain, Destination, ServerCall, TargetCatalog,
+    TargetDescription, TargetRules, no_such_tool,
+};
 use crate::servers::HostedServer;
-use colibri_policy::{Gate, Rights, TargetFacts};
+use colibri_policy::{Gate, Rights};
 use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
+use colibri_text::brief;
 
 /// The most bytes of an unknown name that is compared with known ones, and the most of these: any
 /// client can ask.
@@ -34,7 +38,7 @@ pub enum LookupKey {
 /// The place where an item was found.
 pub(super) enum Look {
     /// It is known.
-    Here(Arc<dyn CallTarget>),
+    Here(Arc<CallTarget>),
     /// Servers may have it that were never seen.
     Seek(UnseenServers),
     /// Nobody has it, for this reason if there is one to tell.
@@ -136,7 +140,6 @@ impl LookupKey {
 
 /// A lookup among servers that were never seen.
 struct DiscoveryLookup {
-    description: TargetDescription,
     host: Arc<ServerHost>,
     wanted: LookupKey,
     place: UnseenServers,
@@ -144,8 +147,8 @@ struct DiscoveryLookup {
 
 impl ServerHost {
     /// The item that clients see under a name, if it is known.
-    pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<dyn CallTarget>> {
-        Some(self.table().by_name(feature, name)?.clone())
+    pub fn exposed(&self, feature: Feature, name: &str) -> Option<Arc<CallTarget>> {
+        Some(self.table().by_name(feature, name)?.target().clone())
     }
 
     /// The target that answers a request for this, of a client with these rights in this version.
@@ -159,18 +162,29 @@ impl ServerHost {
         wanted: LookupKey,
         rights: &Rights,
         version: Version,
-    ) -> Result<Arc<dyn CallTarget>, CallOutcome> {
+    ) -> Result<Arc<CallTarget>, CallOutcome> {
         let wanted = self
             .of_account(wanted, rights)
             .map_err(CallOutcome::Failed)?;
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
-            Look::Seek(place) => Ok(Arc::new(DiscoveryLookup {
-                description: wanted.description(&place),
-                host: self.clone(),
-                wanted,
-                place,
-            })),
+            Look::Seek(place) => {
+                let rules = TargetRules {
+                    refuses_tasks: true,
+                    ..TargetRules::default()
+                };
+                let description = wanted.description(&place);
+                let lookup = Arc::new(DiscoveryLookup {
+                    host: self.clone(),
+                    wanted,
+                    place,
+                });
+                Ok(CallTarget::new(
+                    description,
+                    rules,
+                    Destination::Handler(lookup),
+                ))
+            }
             Look::Missing(why) => {
                 let known = match &wanted {
                     LookupKey::Origin(id, _) => {
@@ -322,7 +336,7 @@ impl ServerHost {
     }
 
     fn look_everywhere(self: &Arc<Self>, wanted: &LookupKey, rights: &Rights) -> Look {
-        let here = |target: Option<Arc<dyn CallTarget>>| target.map(Look::Here);
+        let here = |target: Option<Arc<CallTarget>>| target.map(Look::Here);
         match wanted {
             LookupKey::Exposed(feature, name) => {
                 here(self.exposed(*feature, name)).unwrap_or_else(|| {
@@ -352,14 +366,16 @@ impl ServerHost {
                     }
                     Feature::Tool | Feature::Prompt => {
                         let table = self.table();
-                        let item = table.by_own_name(*feature, id, own).cloned();
-                        item.map_or(Look::Missing(None), |item| Look::Here(item))
+                        let item = table.by_own_name(*feature, id, own);
+                        item.map_or(Look::Missing(None), |item| {
+                            Look::Here(item.target().clone())
+                        })
                     }
                 }
             }
             LookupKey::Origin(id, name) => {
                 let known = |table: Arc<super::CatalogTable>| {
-                    Some(table.by_origin(Feature::Tool, id, name)?.clone() as Arc<dyn CallTarget>)
+                    Some(table.by_origin(Feature::Tool, id, name)?.target().clone())
                 };
                 let servers = self.servers();
                 let unseen = |server: &&Arc<HostedServer>| {
@@ -384,11 +400,11 @@ impl ServerHost {
                 .account(&spec.entry.entry_id)
                 .filter(|_| item.server.is_account());
             let is_meant = meant.is_none_or(|meant| meant == &*spec.id);
-            item.standing.is_approved() && rights.sees(&spec.id, Feature::Tool, own) && is_meant
+            item.standing().is_approved() && rights.sees(&spec.id, Feature::Tool, own) && is_meant
         };
         let mut tools = table.tools_called(own).iter().filter(seen);
         match (tools.next(), tools.next()) {
-            (Some(item), None) => Look::Here(item.clone()),
+            (Some(item), None) => Look::Here(item.target().clone()),
             (Some(_), Some(_)) => Look::Missing(Some(
                 "several servers have a tool of that name: call it as SERVER__TOOL, or see one server alone (--only)",
             )),
@@ -452,19 +468,8 @@ impl DiscoveryLookup {
     }
 }
 
-impl CallTarget for DiscoveryLookup {
-    fn description(&self) -> &TargetDescription {
-        &self.description
-    }
-
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        TargetFacts {
-            refuses_tasks: true,
-            ..self.description.facts(call.method)
-        }
-    }
-
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+impl CallHandler for DiscoveryLookup {
+    fn handle(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) -> Option<ServerCall> {
         let chain = chain.clone();
         tokio::spawn(async move {
             let client = call.client.clone();
@@ -484,5 +489,37 @@ impl CallTarget for DiscoveryLookup {
                 }
             }
         });
+        None
+    }
+}
+
+impl TargetCatalog for ServerHost {
+    fn present(self: Arc<Self>, target: &CallTarget) -> Result<Option<Arc<CallTarget>>, Failure> {
+        let TargetDescription {
+            server: id,
+            feature,
+            operation: own,
+            ..
+        } = target.description();
+        let (servers, table) = (self.servers(), self.table());
+        let Some(server) = servers.get(&**id) else {
+            return Ok(None);
+        };
+        let is_method = target.description().own_name.is_none();
+        let present = match feature {
+            _ if is_method => table.method(own).map(|method| method.target()),
+            Feature::Tool | Feature::Prompt => {
+                let item = table.by_own_name(*feature, id, own);
+                item.map(|item| item.target().clone())
+            }
+            Feature::Resource | Feature::Template | Feature::Skill => {
+                Some(resource::target(&self, server, *feature, own))
+            }
+        };
+        present.map(Some).ok_or_else(|| {
+            let name = brief(own, 100);
+            let message = format!("{id} no longer has {name}: it had it when the call came");
+            Failure::new(Code::NotOffered, message).of_server(&**id)
+        })
     }
 }

@@ -1,39 +1,33 @@
 //! Methods beyond MCP's that an entry lists: they go to its server as they are.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::names::NameConflict;
-use crate::relay::{Call, CallTarget, Chain, TargetDescription, Upstream};
+use crate::relay::{CallTarget, ConfirmationRule, TargetDescription, TargetRules, Upstream};
 use crate::servers::HostedServer;
-use colibri_policy::{RuleVerdict, SuspensionFacts, TargetFacts};
 use colibri_protocol::Feature;
 
 /// A method that a server has beyond MCP's, because its entry says so.
 pub struct HostMethod {
     /// The server that has it.
     pub server: Arc<HostedServer>,
-    description: TargetDescription,
+    name: String,
 }
 
-impl CallTarget for HostMethod {
-    fn description(&self) -> &TargetDescription {
-        &self.description
-    }
-
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        // No rule of the server's own is about its methods.
-        let verdict = self.server.label_denial().unwrap_or(RuleVerdict::Allow);
-        TargetFacts {
-            verdict: Cow::Owned(verdict),
-            suspension: SuspensionFacts::Item(call.flow_of(&self.description)),
-            ..self.description.facts(call.method)
-        }
-    }
-
-    fn send(self: Arc<Self>, _: &Arc<Chain>, call: Box<Call>) {
-        self.server.call(call);
+impl HostMethod {
+    /// The target of a call of it.
+    pub(crate) fn target(&self) -> Arc<CallTarget> {
+        let upstream: Arc<dyn Upstream> = self.server.clone();
+        let rules = TargetRules {
+            // No rule of the server's own is about its methods.
+            verdict: self.server.label_denial().unwrap_or_default(),
+            confirmation: ConfirmationRule::Entry,
+            ..TargetRules::default()
+        };
+        let of = (&self.server.spec.id, upstream.clone());
+        let description = TargetDescription::of_server(of, Feature::Tool, &self.name);
+        CallTarget::of_server(description, rules, upstream)
     }
 }
 
@@ -41,8 +35,8 @@ impl CallTarget for HostMethod {
 /// id has it.
 pub(super) fn offered(
     servers: &BTreeMap<String, Arc<HostedServer>>,
-) -> (BTreeMap<String, Arc<HostMethod>>, Vec<NameConflict>) {
-    let mut methods: BTreeMap<String, Arc<HostMethod>> = BTreeMap::new();
+) -> (BTreeMap<String, HostMethod>, Vec<NameConflict>) {
+    let mut methods: BTreeMap<String, HostMethod> = BTreeMap::new();
     let mut collisions = Vec::new();
     for server in servers.values() {
         for method in &server.spec.entry.methods {
@@ -59,12 +53,11 @@ pub(super) fn offered(
                 });
                 continue;
             }
-            let upstream = (&server.spec.id, server.clone() as Arc<dyn Upstream>);
             let target = HostMethod {
                 server: server.clone(),
-                description: TargetDescription::of_server(upstream, Feature::Tool, method),
+                name: method.clone(),
             };
-            methods.insert(method.clone(), Arc::new(target));
+            methods.insert(method.clone(), target);
         }
     }
     (methods, collisions)

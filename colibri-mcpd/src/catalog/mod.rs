@@ -5,7 +5,7 @@ mod item;
 mod lookup;
 mod method;
 pub mod names;
-mod resource_target;
+mod resource;
 mod skill_content;
 mod table;
 mod task;
@@ -31,7 +31,7 @@ pub use table::CatalogTable;
 use crate::registry::secrets::Redactor;
 use crate::registry::{self, EntryTransport, ServerSpec};
 use crate::relay::Client;
-use crate::relay::ClientSession;
+use crate::relay::{ClientSession, TargetCatalog};
 use crate::servers::{DiscoveryObserver, HostedServer, ServerContext, ServerDependencies};
 use colibri_policy::{Pins, UserQuotas};
 use colibri_protocol::logging::Level;
@@ -65,7 +65,8 @@ fn discovery_observer(host: Weak<ServerHost>) -> DiscoveryObserver {
 impl ServerHost {
     /// A host without servers; [`ServerHost::load`] gives it some.
     pub fn new(parts: ServerDependencies) -> Arc<ServerHost> {
-        Arc::new_cyclic(|host: &Weak<ServerHost>| ServerHost {
+        let chain = parts.chain.clone();
+        let host = Arc::new_cyclic(|host: &Weak<ServerHost>| ServerHost {
             context: ServerContext::new(parts, discovery_observer(host.clone())),
             servers: ArcSwap::default(),
             leaving: Mutex::default(),
@@ -74,7 +75,11 @@ impl ServerHost {
             changes: Arc::default(),
             seen: Notify::new(),
             warned: AtomicU64::new(0),
-        })
+        });
+        let catalog: Weak<dyn TargetCatalog> = Arc::downgrade(&(host.clone() as Arc<_>));
+        // The chain of one daemon has one host.
+        let _ = chain.catalog.set(catalog);
+        host
     }
 
     /// The servers, by id.

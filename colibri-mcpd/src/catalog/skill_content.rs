@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::ServerHost;
 use super::item::Item;
 use crate::builtin::skill_front_matter;
+use crate::relay::SkillFiles;
 use crate::servers::HostedServer;
 use colibri_peer::aside;
 use colibri_policy::{SkillFacts, not_as_approved};
@@ -18,25 +19,23 @@ use colibri_registry::sha256_hex;
 use colibri_wire::Json;
 
 /// A file or a directory of a server, with the skills that it belongs to.
-pub(super) struct SkillContent<'a> {
-    server: &'a str,
-    uri: &'a str,
-    skills: &'a [Arc<Item>],
+pub(super) struct SkillContent {
+    server: Arc<str>,
+    uri: Box<str>,
+    /// The innermost first.
+    skills: Vec<Arc<Item>>,
 }
 
-impl<'a> SkillContent<'a> {
-    pub(super) fn of(server: &'a str, uri: &'a str, skills: &'a [Arc<Item>]) -> SkillContent<'a> {
-        SkillContent {
-            server,
-            uri,
-            skills,
-        }
-    }
-
-    /// The skills of a server to which a URI of its own belongs, as a file or as a directory.
-    pub(super) fn around(host: &ServerHost, server: &HostedServer, uri: &str) -> Vec<Arc<Item>> {
+impl SkillContent {
+    /// The skills of a server to which a URI of its own belongs, as a file or as a directory;
+    /// `None`: it belongs to none.
+    pub(super) fn around(
+        host: &ServerHost,
+        server: &HostedServer,
+        uri: &str,
+    ) -> Option<Box<dyn SkillFiles>> {
         if server.offer.catalogue().of(Feature::Skill).is_empty() {
-            return Vec::new();
+            return None;
         }
         let table = host.table();
         let within = format!("{uri}/.");
@@ -46,7 +45,15 @@ impl<'a> SkillContent<'a> {
                 .by_own_name(Feature::Skill, &server.spec.id, &skill)
                 .cloned()
         });
-        found.collect()
+        let skills: Vec<_> = found.collect();
+        if skills.is_empty() {
+            return None;
+        }
+        Some(Box::new(SkillContent {
+            server: server.spec.id.clone(),
+            uri: uri.into(),
+            skills,
+        }))
     }
 
     /// The files of a server's approved skills that are in or below a directory.
@@ -74,48 +81,25 @@ impl<'a> SkillContent<'a> {
         files
     }
 
-    /// The facts about the skills by which a call is decided.
-    pub(super) fn facts(&self, is_read: bool) -> Vec<SkillFacts<'a>> {
-        let facts = self.skills.iter().map(|skill| SkillFacts {
-            name: &skill.own,
-            pin: &skill.standing,
-            lacks_file: is_read && self.file_of(skill).is_err(),
-        });
-        facts.collect()
-    }
-
     /// The file as a skill lists it; `None` for a skill that lists none.
     fn file_of<'i>(&self, skill: &'i Item) -> Result<Option<SkillFile<'i>>, Failure> {
         let entry = Json::part(&skill.raw, 0..skill.raw.len());
         let Some(mut files) = entry.and_then(skills::files) else {
             return Ok(None);
         };
-        let file = files.find(|file| file.uri == self.uri);
+        let file = files.find(|file| file.uri == *self.uri);
         file.map(Some)
             .ok_or_else(|| self.refuse(skill, "it is not among the files of the skill"))
     }
 
     fn refuse(&self, skill: &Item, why: &str) -> Failure {
-        not_as_approved(self.server, self.uri, &skill.own, why)
-    }
-
-    /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its
-    /// front matter (SEP-2640, "Integrity and Verification").
-    ///
-    /// # Errors
-    /// [`colibri_protocol::Code::PinChanged`] for content that is not the entry's.
-    pub(super) fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
-        aside(|| {
-            self.skills
-                .iter()
-                .try_for_each(|skill| self.check_for(skill, result))
-        })
+        not_as_approved(&self.server, &self.uri, &skill.own, why)
     }
 
     fn check_for(&self, skill: &Item, result: Json<'_>) -> Result<(), Failure> {
         let refuse = |why: &str| Err(self.refuse(skill, why));
         let file = self.file_of(skill)?;
-        let is_main = skill.own == self.uri;
+        let is_main = *skill.own == *self.uri;
         if file.is_none() && !is_main {
             return Ok(());
         }
@@ -132,7 +116,7 @@ impl<'a> SkillContent<'a> {
         if content.ambiguous(&["uri", "text", "blob"]).is_some()
             || !content
                 .get("uri")
-                .is_some_and(|uri| uri.is_string(self.uri))
+                .is_some_and(|uri| uri.is_string(&self.uri))
         {
             return refuse("the server answered with another file");
         }
@@ -162,5 +146,26 @@ impl<'a> SkillContent<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl SkillFiles for SkillContent {
+    fn facts(&self, is_read: bool) -> Vec<SkillFacts<'_>> {
+        let facts = self.skills.iter().map(|skill| SkillFacts {
+            name: &skill.own,
+            pin: skill.standing(),
+            lacks_file: is_read && self.file_of(skill).is_err(),
+        });
+        facts.collect()
+    }
+
+    /// Checks the result of `resources/read`: size and SHA-256 of the file, and of a `SKILL.md` its
+    /// front matter (SEP-2640, "Integrity and Verification").
+    fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
+        aside(|| {
+            self.skills
+                .iter()
+                .try_for_each(|skill| self.check_for(skill, result))
+        })
     }
 }

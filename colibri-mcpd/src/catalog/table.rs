@@ -20,7 +20,7 @@ pub struct CatalogTable {
     /// Tools by their servers' own names of them.
     called: HashMap<String, Vec<Arc<Item>>>,
     /// Methods beyond MCP's, by name.
-    methods: BTreeMap<String, Arc<HostMethod>>,
+    methods: BTreeMap<String, HostMethod>,
     /// The items that are not advertised because their name was taken, the first `MAX_TOLD`.
     pub collisions: Vec<NameConflict>,
     /// Names that could be taken for others, the first `MAX_TOLD`.
@@ -196,14 +196,14 @@ impl CatalogTable {
     /// The items of a feature that clients see, in the order of their exposed names or URIs.
     pub fn offered(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].exposed.values();
-        list.filter(|item| item.standing.is_approved())
+        list.filter(|item| item.standing().is_approved())
     }
 
     /// The items that each server advertises to a client that sees it alone, in no order: with
     /// those that collide among all.
     pub(crate) fn offered_alone(&self, feature: Feature) -> impl Iterator<Item = &Arc<Item>> {
         let list = self.lists[feature.index()].origins.values();
-        list.filter(|item| item.standing.is_approved())
+        list.filter(|item| item.standing().is_approved())
     }
 
     /// The item with this exposed name or URI.
@@ -253,7 +253,7 @@ impl CatalogTable {
     }
 
     /// The method beyond MCP's that a server has under this name.
-    pub fn method(&self, name: &str) -> Option<&Arc<HostMethod>> {
+    pub fn method(&self, name: &str) -> Option<&HostMethod> {
         self.methods.get(name)
     }
 

@@ -14,17 +14,15 @@ use crate::ops::own_target::Own;
 use crate::ops::route;
 use crate::relay::request_state::{self, ResumedCall, RetryBinding};
 use crate::relay::{
-    AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallTarget, Client,
-    RequestParts, Trace,
+    AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallRequest, CallTarget,
+    Client, RequestParts, Trace,
 };
-use colibri_policy::Terms;
 use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
     self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method,
     Request, Route, RpcError, Version,
 };
 use colibri_text::brief;
-use colibri_trail::Validation;
 use colibri_wire::envelope::{EnvelopeRefusal, INVALID_REQUEST, PARSE_ERROR};
 use colibri_wire::{Envelope, EnvelopeKind, Json, RequestId, Tape};
 
@@ -75,7 +73,7 @@ impl ClientMessages {
             EnvelopeKind::Request { id, method, params } => {
                 if let Some(mut call) = self.call_of((id, method, params), frame.len(), batch, None)
                 {
-                    call.frame = frame;
+                    call.request.frame = frame;
                     calls.push(call);
                 }
             }
@@ -155,7 +153,7 @@ impl ClientMessages {
         }
         let mut call = self.request(request, batch, against);
         match &mut call {
-            Some(call) => call.held = length,
+            Some(call) => call.request.held = length,
             None => self.client.outbox.let_go(length),
         }
         call
@@ -322,7 +320,7 @@ impl ClientMessages {
                     let target = self
                         .target((&request, &name), params, &key, &mut parts)
                         .and_then(|target| {
-                            resumes = self.resumes(&request, &*target, params)?;
+                            resumes = self.resumes(&request, &target, params)?;
                             Ok(target)
                         })
                         .unwrap_or_else(|error| Own::answer(&name, AnswerBody::Error(error)));
@@ -350,8 +348,8 @@ impl ClientMessages {
         );
         if let Some(resumed) = resumes {
             // Its record says which one it continues.
-            call.number = resumed.record;
-            call.resumes = Some(Box::new(resumed));
+            call.entry.number = resumed.record;
+            call.entry.resumes = Some(Box::new(resumed));
         }
         Some(call)
     }
@@ -373,7 +371,7 @@ impl ClientMessages {
     fn resumes(
         &self,
         request: &Request<'_>,
-        target: &dyn CallTarget,
+        target: &CallTarget,
         params: Option<Json<'_>>,
     ) -> Result<Option<ResumedCall>, RpcError> {
         let Some(method) = request.method.filter(|method| method.may_ask_back()) else {
@@ -408,9 +406,9 @@ impl ClientMessages {
         (version, method): (Version, Option<Method>),
         parts: RequestParts,
         (trace, declared): (Option<Box<Trace>>, Option<Json<'_>>),
-        target: Arc<dyn CallTarget>,
+        target: Arc<CallTarget>,
     ) -> Box<Call> {
-        Box::new(Call {
+        let request = CallRequest {
             client: self.client.clone(),
             id,
             batch: batch.cloned(),
@@ -425,21 +423,10 @@ impl ClientMessages {
             held: 0,
             parts,
             trace,
-            target,
             entered: self.now.0,
             time: self.now.1,
-            number: 0,
-            attempt: 1,
-            began: self.now.0,
-            failed: Vec::new(),
-            given_up: false,
-            resumes: None,
-            allowed: None,
-            place: None,
-            validated: Validation::default(),
-            terms: Terms::default(),
-            deferred: None,
-        })
+        };
+        Box::new(Call::new(request, target))
     }
 
     /// True if the one server that the client wants to see is there and may be seen, if it wants
@@ -459,7 +446,7 @@ impl ClientMessages {
         params: Option<Json<'_>>,
         id: &RequestId,
         parts: &mut RequestParts,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         let version = request.version;
         let Some(method) = request.method else {
             let target = route::method(&self.daemon, &self.client, name)
@@ -506,7 +493,7 @@ impl ClientMessages {
         method: Method,
         (version, params): (Version, Option<Json<'_>>),
         id: &RequestId,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         match method {
             Method::Initialize | Method::Discover if !self.sees_its_server() => {
                 let only = self.client.session.only().map_or("", |only| &**only);

@@ -39,7 +39,7 @@ impl ScriptConnector for ScriptConnections {
         let (number, outer) = (
             daemon.connections.next_number(),
             OuterCall {
-                record: call.number,
+                record: call.entry.number,
             },
         );
         let client = Arc::new(of.for_script(number, outer, daemon.queue_for(tenant)));

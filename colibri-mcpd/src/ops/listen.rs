@@ -212,7 +212,7 @@ fn resources(
         let Some(server) = servers.get(&*described.server) else {
             continue;
         };
-        let own = own_uri(&*target, shown);
+        let own = own_uri(&target, shown);
         let facts = target.facts(call);
         let facts = TargetFacts {
             verdict: match &*facts.verdict {
@@ -227,7 +227,7 @@ fn resources(
         };
         // What a person has to confirm is not told of by the way: nobody is asked for a part of a
         // request.
-        let decision = chain.decide_about(&rights, call, &*target, facts);
+        let decision = chain.decide_about(&rights, call, &target, facts);
         if !matches!(decision, CallDecision::Passes(_)) {
             continue;
         }
@@ -244,7 +244,7 @@ fn resources(
 
 /// The server's own URI of a resource. One of a server that was never seen stands in the URI that
 /// the client knows.
-fn own_uri(target: &dyn CallTarget, shown: &str) -> String {
+fn own_uri(target: &CallTarget, shown: &str) -> String {
     let renamed = target.description().own_name.as_deref().map(str::to_owned);
     let written = || uri::original(shown).map(|(_, own)| own.into_owned());
     renamed.or_else(written).unwrap_or_else(|| shown.to_owned())

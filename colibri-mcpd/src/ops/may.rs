@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::method::{DaemonMethod, MethodCall};
 use super::status::CallerFacts;
 use crate::catalog::Item;
-use crate::relay::{CallOutcome, CallTarget};
+use crate::relay::CallOutcome;
 use crate::search::{first_word, object_words, word_forms};
 use colibri_policy::{MayList, PatternScope};
 
@@ -128,7 +128,7 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
             if !one.names(server, own) {
                 continue;
             }
-            if let Some(denied) = item.verdict.failure(server, Feature::Tool) {
+            if let Some(denied) = item.verdict().failure(server, Feature::Tool) {
                 let rule = denied.rule.unwrap_or_default();
                 return Err(wider(&name(item), &format!("is denied by {rule}")));
             }
@@ -164,8 +164,7 @@ pub(super) fn check(facts: &CallerFacts, may: &MayList) -> Result<Vec<MayPattern
 /// sentence: of several that do it, those alone whose names say to what, if the sentence has that
 /// word.
 fn propose(facts: &CallerFacts, text: &str) -> Result<ProposeMayResponse, Failure> {
-    let changes =
-        |item: &Arc<Item>| facts.is_usable(item) && !CallTarget::description(&**item).reads;
+    let changes = |item: &Arc<Item>| facts.is_usable(item) && !item.reads();
     let mut tools: Vec<Arc<Item>> = Vec::new();
     for sentence in sentences(text).take(MAX_SENTENCES) {
         let said = word_forms(sentence);

@@ -17,64 +17,52 @@ use crate::builtin::{
 };
 use crate::daemon::Daemon;
 use crate::relay::{
-    self, Call, CallOutcome, CallTarget, Chain, ClientFlow, FreeUse, TargetDescription,
+    self, Call, CallHandler, CallOutcome, CallTarget, Chain, ClientFlow, ConfirmationRule,
+    Destination, FreeUse, ServerCall, TargetDescription, TargetRules,
 };
 use crate::results::ResultOwner;
-use colibri_policy::{Gate, SuspensionFacts, TargetFacts, UserSlot};
+use colibri_policy::{Gate, UserSlot};
 use colibri_protocol::lists::ListCursor;
 use colibri_protocol::subscription::SubscriptionFilter;
 use colibri_protocol::{AnswerBody, Feature, Method, RpcError, Version, skills};
 use colibri_wire::RequestId;
 
-/// A request that the daemon answers itself.
-pub(crate) struct Own {
-    description: TargetDescription,
-    work: OwnWork,
-}
-
-enum OwnWork {
-    Over(Mutex<Option<CallOutcome>>),
+/// What the daemon answers itself.
+pub(crate) enum Own {
     List(Arc<Daemon>, Feature, Option<ListCursor>),
     Listen(Arc<Daemon>, RequestId, SubscriptionFilter),
     Tool(Arc<Daemon>, &'static BuiltinDefinition),
     /// A request about a skill of the daemon's own.
     Skill(Arc<Daemon>, Method, String),
     /// A method of the daemon's own, until it is answered.
-    Method(Arc<Daemon>, &'static MethodEntry, Mutex<Option<MethodWork>>),
+    Method(Arc<Daemon>, Mutex<Option<MethodWork>>),
 }
 
-impl OwnWork {
-    /// The use of it where no budget is left, or nothing can be recorded.
-    fn free_use(&self) -> FreeUse {
-        match self {
-            OwnWork::Tool(_, tool) => tool.rules.free,
-            OwnWork::Method(_, entry, _) => FreeUse {
-                unrecorded: entry.is_unrecorded,
-                ..FreeUse::default()
-            },
-            _ => FreeUse::default(),
-        }
-    }
+/// The description of what the daemon answers.
+fn described(operation: &str, gate: Gate) -> TargetDescription {
+    // A client's own words go to the records: no more of them than a method's name can have.
+    let end = operation
+        .char_indices()
+        .nth(100)
+        .map_or(operation.len(), |(end, _)| end);
+    TargetDescription::of_colibri(&operation[..end], gate)
 }
 
 impl Own {
-    fn target(operation: &str, gate: Gate, work: OwnWork) -> Arc<dyn CallTarget> {
-        // A client's own words go to the records: no more of them than a method's name can have.
-        let end = operation
-            .char_indices()
-            .nth(100)
-            .map_or(operation.len(), |(end, _)| end);
-        let description = TargetDescription {
-            is_named: !matches!(work, OwnWork::Over(_)),
-            is_look: matches!(&work, OwnWork::Method(_, entry, _) if entry.is_look),
-            free: work.free_use(),
-            ..TargetDescription::of_colibri(&operation[..end], gate)
+    fn target(
+        self,
+        description: TargetDescription,
+        confirmation: ConfirmationRule,
+    ) -> Arc<CallTarget> {
+        let rules = TargetRules {
+            confirmation,
+            ..TargetRules::default()
         };
-        Arc::new(Own { description, work })
+        CallTarget::new(description, rules, Destination::Handler(Arc::new(self)))
     }
 
     /// A request whose answer is known already.
-    pub(crate) fn answer(operation: &str, answer: AnswerBody) -> Arc<dyn CallTarget> {
+    pub(crate) fn answer(operation: &str, answer: AnswerBody) -> Arc<CallTarget> {
         Own::over(
             operation,
             Gate::None,
@@ -89,16 +77,18 @@ impl Own {
     pub(crate) fn done(
         definition: &BuiltinDefinition,
         outcome: builtin::ToolOutcome,
-    ) -> Arc<dyn CallTarget> {
-        Arc::new(Own {
-            description: TargetDescription::of_colibri(definition.name, definition.gate),
-            work: OwnWork::Over(Mutex::new(Some(outcome.into()))),
-        })
+    ) -> Arc<CallTarget> {
+        let description = TargetDescription::of_colibri(definition.name, definition.gate);
+        known(description, outcome.into())
     }
 
     /// A call whose outcome is known already.
-    pub(crate) fn over(operation: &str, gate: Gate, outcome: CallOutcome) -> Arc<dyn CallTarget> {
-        Own::target(operation, gate, OwnWork::Over(Mutex::new(Some(outcome))))
+    pub(crate) fn over(operation: &str, gate: Gate, outcome: CallOutcome) -> Arc<CallTarget> {
+        let description = TargetDescription {
+            is_named: false,
+            ..described(operation, gate)
+        };
+        known(description, outcome)
     }
 
     /// `tools/list` and its like.
@@ -106,18 +96,15 @@ impl Own {
         daemon: Arc<Daemon>,
         feature: Feature,
         cursor: Option<ListCursor>,
-    ) -> Arc<dyn CallTarget> {
-        let method = Method::list_of(feature).as_str();
-        Own::target(method, Gate::None, OwnWork::List(daemon, feature, cursor))
+    ) -> Arc<CallTarget> {
+        let description = described(Method::list_of(feature).as_str(), Gate::None);
+        Own::List(daemon, feature, cursor).target(description, ConfirmationRule::Nothing)
     }
 
     /// A request about a file, a directory or the entry of a skill of ours, by its URI.
-    pub(crate) fn skill(daemon: Arc<Daemon>, method: Method, uri: String) -> Arc<dyn CallTarget> {
-        Own::target(
-            method.as_str(),
-            Gate::None,
-            OwnWork::Skill(daemon, method, uri),
-        )
+    pub(crate) fn skill(daemon: Arc<Daemon>, method: Method, uri: String) -> Arc<CallTarget> {
+        let description = described(method.as_str(), Gate::None);
+        Own::Skill(daemon, method, uri).target(description, ConfirmationRule::Nothing)
     }
 
     /// `subscriptions/listen`.
@@ -125,24 +112,26 @@ impl Own {
         daemon: Arc<Daemon>,
         id: RequestId,
         listen: SubscriptionFilter,
-    ) -> Arc<dyn CallTarget> {
-        Own::target(
-            "subscriptions/listen",
-            Gate::None,
-            OwnWork::Listen(daemon, id, listen),
-        )
+    ) -> Arc<CallTarget> {
+        let description = described(Method::SubscriptionsListen.as_str(), Gate::None);
+        Own::Listen(daemon, id, listen).target(description, ConfirmationRule::Nothing)
     }
 
     /// A method of the daemon's own, whose parameters were read.
     pub(crate) fn method(
         daemon: Arc<Daemon>,
         (entry, work): (&'static MethodEntry, MethodWork),
-    ) -> Arc<dyn CallTarget> {
-        Own::target(
-            entry.name,
-            entry.gate,
-            OwnWork::Method(daemon, entry, Mutex::new(Some(work))),
-        )
+    ) -> Arc<CallTarget> {
+        let free = FreeUse {
+            unrecorded: entry.is_unrecorded,
+            ..FreeUse::default()
+        };
+        let description = TargetDescription {
+            is_look: entry.is_look,
+            free,
+            ..described(entry.name, entry.gate)
+        };
+        Own::Method(daemon, Mutex::new(Some(work))).target(description, ConfirmationRule::Nothing)
     }
 
     /// A call of a tool of ours.
@@ -150,44 +139,36 @@ impl Own {
         daemon: Arc<Daemon>,
         gate: Gate,
         tool: &'static BuiltinDefinition,
-    ) -> Arc<dyn CallTarget> {
-        Own::target(tool.name, gate, OwnWork::Tool(daemon, tool))
+    ) -> Arc<CallTarget> {
+        let description = TargetDescription {
+            free: tool.rules.free,
+            ..described(tool.name, gate)
+        };
+        let confirmation = match tool.rules.confirm {
+            Some(rule) => ConfirmationRule::OwnTool(rule),
+            None => ConfirmationRule::Nothing,
+        };
+        Own::Tool(daemon, tool).target(description, confirmation)
     }
 }
 
-impl CallTarget for Own {
-    fn description(&self) -> &TargetDescription {
-        &self.description
-    }
+/// A target whose outcome is known already.
+fn known(description: TargetDescription, outcome: CallOutcome) -> Arc<CallTarget> {
+    let destination = Destination::Known(Mutex::new(Some(outcome)));
+    CallTarget::new(description, TargetRules::default(), destination)
+}
 
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        let suspension = match &self.work {
-            OwnWork::Tool(_, tool) => {
-                let applies = tool
-                    .rules
-                    .confirm
-                    .filter(|confirm| (confirm.applies)(call.arguments()));
-                SuspensionFacts::OwnRule(applies.map(|confirm| confirm.rule))
-            }
-            _ => SuspensionFacts::Nothing,
-        };
-        TargetFacts {
-            suspension,
-            ..self.description.facts(call.method)
-        }
+impl CallHandler for Own {
+    fn handle(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) -> Option<ServerCall> {
+        self.answer_call(chain, call);
+        None
     }
+}
 
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
-        if call.client.is_cancelled(&call.id) {
-            return chain.finish(vec![(call, CallOutcome::Cancelled)]);
-        }
-        match &self.work {
-            OwnWork::Over(outcome) => {
-                let outcome = outcome.lock().take();
-                let outcome = relay::exit::fit(outcome.unwrap_or(CallOutcome::Cancelled), &call);
-                chain.finish(vec![(call, outcome)]);
-            }
-            OwnWork::List(daemon, feature, cursor) => {
+impl Own {
+    fn answer_call(&self, chain: &Arc<Chain>, call: Box<Call>) {
+        match self {
+            Own::List(daemon, feature, cursor) => {
                 let (feature, awaited) = (*feature, daemon.discover(&call));
                 let with_skills = daemon.lists_own_skills(&call.client, feature);
                 if awaited.is_empty() && !with_skills {
@@ -216,8 +197,8 @@ impl CallTarget for Own {
                     answer_list(&daemon, &chain, call, (feature, cursor.as_ref()), skills);
                 });
             }
-            OwnWork::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
-            OwnWork::Method(daemon, _, work) => {
+            Own::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
+            Own::Method(daemon, work) => {
                 let Some(work) = work.lock().take() else {
                     return chain.finish(vec![(call, CallOutcome::Cancelled)]);
                 };
@@ -227,7 +208,7 @@ impl CallTarget for Own {
                     call,
                 });
             }
-            OwnWork::Skill(daemon, method, uri) => {
+            Own::Skill(daemon, method, uri) => {
                 let (daemon, chain, method, uri) =
                     (daemon.clone(), chain.clone(), *method, uri.clone());
                 tokio::spawn(async move {
@@ -242,7 +223,7 @@ impl CallTarget for Own {
                     });
                 });
             }
-            OwnWork::Tool(daemon, tool) => {
+            Own::Tool(daemon, tool) => {
                 let (tool, daemon, chain) = (*tool, daemon.clone(), chain.clone());
                 if matches!(tool.route, BuiltinRoute::Script) {
                     return script::run(daemon, chain, call);

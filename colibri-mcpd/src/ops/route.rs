@@ -23,7 +23,7 @@ pub(crate) fn find_target(
     params: Option<Json<'_>>,
     parts: &mut RequestParts,
     client: &Client,
-) -> Result<Arc<dyn CallTarget>, RpcError> {
+) -> Result<Arc<CallTarget>, RpcError> {
     let params = params
         .ok_or_else(|| RpcError::invalid_params(format!("{} needs params", method.as_str())))?;
     let (wanted, version) = (RouteQuery { daemon, client }, request.version);
@@ -86,12 +86,12 @@ fn text<'a>(
 }
 
 /// The target of a method that MCP does not know: the server whose entry lists it.
-pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<dyn CallTarget>> {
+pub(crate) fn method(daemon: &Daemon, client: &Client, name: &str) -> Option<Arc<CallTarget>> {
     let table = daemon.host.table();
     let method = table.method(name)?;
     let rights = daemon.chain.rules.rights(client);
     let is_hidden = rights.is_agents() && !rights.sees(&method.server.spec.id, Feature::Tool, name);
-    (!is_hidden).then(|| method.clone() as Arc<dyn CallTarget>)
+    (!is_hidden).then(|| method.target())
 }
 
 /// A client that asks for something.
@@ -108,7 +108,7 @@ impl RouteQuery<'_> {
         own.filter(|own| self.client.door.is_none() || own.at_door.is_some())
     }
 
-    fn own(&self, definition: &'static builtin::BuiltinDefinition) -> Arc<dyn CallTarget> {
+    fn own(&self, definition: &'static builtin::BuiltinDefinition) -> Arc<CallTarget> {
         let gate = definition.at_door.filter(|_| self.client.door.is_some());
         let gate = gate.unwrap_or(definition.gate);
         Own::tool(self.daemon.clone(), gate, definition)
@@ -121,7 +121,7 @@ impl RouteQuery<'_> {
         params: Json<'_>,
         parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         match self.own_definition(name) {
             Some(definition) => match definition.route {
                 BuiltinRoute::Here(_) | BuiltinRoute::Script => Ok(self.own(definition)),
@@ -139,7 +139,7 @@ impl RouteQuery<'_> {
         feature: Feature,
         name: &str,
         version: Version,
-    ) -> Arc<dyn CallTarget> {
+    ) -> Arc<CallTarget> {
         let operation = if method == Method::ToolsCall {
             name
         } else {
@@ -171,11 +171,11 @@ impl RouteQuery<'_> {
         }
     }
 
-    fn find(&self, method: Method, wanted: LookupKey, version: Version) -> Arc<dyn CallTarget> {
+    fn find(&self, method: Method, wanted: LookupKey, version: Version) -> Arc<CallTarget> {
         self.find_as(method.as_str(), wanted, version)
     }
 
-    fn find_as(&self, operation: &str, wanted: LookupKey, version: Version) -> Arc<dyn CallTarget> {
+    fn find_as(&self, operation: &str, wanted: LookupKey, version: Version) -> Arc<CallTarget> {
         let rights = self.daemon.chain.rules.rights(self.client);
         let found = self.daemon.host.find(wanted, &rights, version);
         found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
@@ -188,7 +188,7 @@ impl RouteQuery<'_> {
         params: Json<'_>,
         parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         let of = params.get("ref").filter(Json::is_object);
         let of = of.ok_or_else(|| RpcError::invalid_params("params.ref must be an object"))?;
         if let Some(key) = of.ambiguous(&["type", "name", "uri"]) {
@@ -221,7 +221,7 @@ impl RouteQuery<'_> {
         params: Json<'_>,
         parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         let (call, outer) = match asked_for(params, builtin::parse_external_call)? {
             Ok(asked) => asked,
             Err(error) => return Ok(Own::done(definition, error.outcome())),
@@ -239,7 +239,7 @@ impl RouteQuery<'_> {
         params: Json<'_>,
         parts: &mut RequestParts,
         version: Version,
-    ) -> Result<Arc<dyn CallTarget>, RpcError> {
+    ) -> Result<Arc<CallTarget>, RpcError> {
         let (call, outer) = match asked_for(params, builtin::parse_named_call)? {
             Ok(asked) => asked,
             Err(error) => return Ok(Own::done(definition, error.outcome())),

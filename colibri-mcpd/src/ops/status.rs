@@ -267,9 +267,9 @@ impl CallerFacts {
 
     /// True if nothing stands against a call of a tool whatever its arguments are.
     pub(super) fn is_usable(&self, item: &Item) -> bool {
-        item.standing.is_approved()
+        item.standing().is_approved()
             && item
-                .verdict
+                .verdict()
                 .failure(&item.server.spec.id, item.feature)
                 .is_none()
             && self.sees(item)
@@ -355,7 +355,7 @@ impl CallerFacts {
         let offered = |server: &str, tool: &str| {
             let found = self.table.by_origin(Feature::Tool, server, tool);
             self.rights.sees(server, Feature::Tool, tool)
-                && found.is_some_and(|tool| tool.standing.is_approved())
+                && found.is_some_and(|tool| tool.standing().is_approved())
         };
         let seen = |warning: &&LookAlike| match warning {
             LookAlike::Servers(one, other) => {

@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
+use super::call_target::{CallTarget, TargetCatalog};
 use super::client::{BatchAnswers, Client};
 use super::counters::CallMetrics;
 use super::deferred_call::Defers;
@@ -17,10 +18,10 @@ use super::pending_work::{PendingWork, Tickets};
 use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
 use super::rules::CallRules;
-use super::target::{TargetDescription, Upstream};
+use super::target::Upstream;
 use crate::results::Results;
 use colibri_peer::{Outbox, SharedBytes};
-use colibri_policy::{ApprovalQueue, ReportedFailure, SuspensionReasons, TargetFacts, Terms};
+use colibri_policy::{ApprovalQueue, ReportedFailure, SuspensionReasons, Terms};
 use colibri_protocol::logging::Level;
 use colibri_protocol::request::META_CLIENT_CAPABILITIES;
 use colibri_protocol::{
@@ -32,8 +33,22 @@ use colibri_text::brief;
 use colibri_trail::{ContentDigest, Validation};
 use colibri_wire::{Edits, Json, RequestId};
 
-/// A request on its way.
+/// A call on its way: the request, which stays as it came, its target, and what each stage adds.
 pub struct Call {
+    /// The request.
+    pub request: CallRequest,
+    /// The target that answers.
+    pub target: Arc<CallTarget>,
+    /// What was decided and recorded as it entered.
+    pub entry: CallEntry,
+    /// The attempt that its server makes.
+    pub attempt: CallAttempt,
+    /// The deferred task, where the work is left to the board at its end.
+    pub deferred: Option<Box<DeferredTask>>,
+}
+
+/// A request as a session has read it.
+pub struct CallRequest {
     /// The caller, to which the answer goes.
     pub client: Arc<Client>,
     /// The client's id, to find the call again.
@@ -54,34 +69,39 @@ pub struct Call {
     pub parts: RequestParts,
     /// Its W3C trace context.
     pub trace: Option<Box<Trace>>,
-    /// The target that answers.
-    pub target: Arc<dyn CallTarget>,
     /// The time at which it was read.
     pub entered: Instant,
     /// The same, by the clock on the wall.
     pub time: SystemTime,
+}
+
+/// What the first two stages note of a call.
+#[derive(Default)]
+pub struct CallEntry {
     /// The number of its last `enter` record; 0, which is never one, before it has entered.
     pub number: u64,
-    /// Attempts made so far, the current one included.
-    pub attempt: u32,
-    /// The time at which the current attempt began, or will.
-    pub began: Instant,
-    /// The codes with which those before failed.
-    pub failed: Vec<Cow<'static, str>>,
-    /// Its last attempt failed in a way that could pass, and no other follows.
-    pub given_up: bool,
-    /// The retry that it is of a call that asked for input.
-    pub resumes: Option<Box<ResumedCall>>,
-    /// What a person has allowed of it.
-    pub allowed: Option<Box<SuspensionReasons>>,
-    /// The value that is released when it is over.
-    pub place: Option<Box<dyn Send + Sync>>,
     /// The outcome of the check of its arguments against the tool's schema.
     pub validated: Validation,
     /// The cost mode under which it was decided last.
     pub terms: Terms,
-    /// The deferred task, where the work is left to the board.
-    pub deferred: Option<Box<DeferredTask>>,
+    /// The retry that it is of a call that asked for input.
+    pub resumes: Option<Box<ResumedCall>>,
+    /// What a person has allowed of it.
+    pub allowed: Option<Box<SuspensionReasons>>,
+}
+
+/// An attempt at a call, and those before it.
+pub struct CallAttempt {
+    /// Attempts made so far, the current one included.
+    pub number: u32,
+    /// The time at which the current attempt began, or will.
+    pub began: Instant,
+    /// The codes with which those before failed.
+    pub failed: Vec<Cow<'static, str>>,
+    /// The last one failed in a way that could pass, and no other follows.
+    pub given_up: bool,
+    /// The value that is released when the call is over.
+    pub place: Option<Box<dyn Send + Sync>>,
 }
 
 /// A request's W3C trace context, as its `_meta` has it (<https://www.w3.org/TR/trace-context/>).
@@ -138,13 +158,60 @@ pub enum CallArguments {
     },
 }
 
-impl Drop for Call {
+impl Drop for CallRequest {
     fn drop(&mut self) {
         self.client.outbox.let_go(self.held);
     }
 }
 
+/// A call is asked for what its request says, which no stage changes.
+impl std::ops::Deref for Call {
+    type Target = CallRequest;
+
+    fn deref(&self) -> &CallRequest {
+        &self.request
+    }
+}
+
 impl Call {
+    /// A request that goes to this target.
+    pub fn new(request: CallRequest, target: Arc<CallTarget>) -> Call {
+        let attempt = CallAttempt {
+            number: 1,
+            began: request.entered,
+            failed: Vec::new(),
+            given_up: false,
+            place: None,
+        };
+        Call {
+            request,
+            target,
+            entry: CallEntry::default(),
+            attempt,
+            deferred: None,
+        }
+    }
+
+    /// The failure that a tool's result reports. Any server can write one into a result: it is
+    /// taken from an integration of ours, and where the contract names its code.
+    pub(crate) fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
+        let reported = ReportedFailure::read(result)?;
+        let description = self.target.description();
+        let is_ours = description.upstream().is_some_and(Upstream::is_integration);
+        let is_named = || {
+            let answers = description.answers.as_ref();
+            answers.is_some_and(|answers| answers.names(&reported.code))
+        };
+        (is_ours || is_named()).then_some(reported)
+    }
+
+    /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
+    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
+        self.target.description().upstream()?.in_full(json)
+    }
+}
+
+impl CallRequest {
     /// The id as the client wrote it.
     pub fn id_text(&self) -> &str {
         self.text(&self.parts.id)
@@ -221,30 +288,6 @@ impl Call {
         };
         span.and_then(|span| self.frame.get(span)).unwrap_or(b"{}")
     }
-
-    /// The failure that a tool's result reports. Any server can write one into a result: it is
-    /// taken from an integration of ours, and where the contract names its code.
-    pub(crate) fn reported_failure(&self, result: Json<'_>) -> Option<ReportedFailure> {
-        let reported = ReportedFailure::read(result)?;
-        let is_ours = self
-            .target
-            .description()
-            .upstream()
-            .is_some_and(Upstream::is_integration);
-        let is_named = || {
-            self.target
-                .description()
-                .answers
-                .as_ref()
-                .is_some_and(|answers| answers.names(&reported.code))
-        };
-        (is_ours || is_named()).then_some(reported)
-    }
-
-    /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
-    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        self.target.description().upstream()?.in_full(json)
-    }
 }
 
 /// The stages, with what they need.
@@ -269,6 +312,8 @@ pub struct Chain {
     pub board: Arc<dyn Defers>,
     /// The flow limits of connections that ended.
     pub flows: Arc<FlowTable>,
+    /// The catalog of targets; set once the servers are there.
+    pub catalog: OnceLock<Weak<dyn TargetCatalog>>,
 }
 
 /// A call that waits for its retry.
@@ -276,27 +321,6 @@ pub trait Waits: PendingWork {
     /// Its retry is here, and passed what every call has to pass. Whatever happens to it, it ends
     /// in [`Chain::finish`], once.
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, retry: Box<Call>);
-}
-
-/// The target that answers a call.
-pub trait CallTarget: Send + Sync {
-    /// The facts about the target.
-    fn description(&self) -> &TargetDescription;
-
-    /// The facts about it by which a call is decided.
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a>;
-
-    /// Checks the content of a resource that a server answered with.
-    ///
-    /// # Errors
-    /// It is not what was approved.
-    fn check_content(&self, _result: Json<'_>) -> Result<(), Failure> {
-        Ok(())
-    }
-
-    /// Takes the call over, which may have been cancelled. Whatever happens to it, it ends in
-    /// [`Chain::finish`], once.
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>);
 }
 
 /// The end of a call.

@@ -61,14 +61,14 @@ impl Chain {
         let described = call.target.description();
         let rule = reasons.to_string();
         let params = input::confirmation(&described.server, &described.operation, &rule, arguments);
-        let record = confirmation_record(&call, call.number);
+        let record = confirmation_record(&call, call.entry.number);
         if let Err(failure) = record.begins(&self.recorder, params.as_bytes()) {
             return self.finish(vec![(call, CallOutcome::Failed(failure))]);
         }
         let confirmation = Confirmation {
             server: record.server.clone(),
             reasons,
-            allowed: call.allowed.clone(),
+            allowed: call.entry.allowed.clone(),
             params,
             record,
             recorder: self.recorder.clone(),
@@ -82,7 +82,7 @@ impl Chain {
     /// # Errors
     /// Too much waits already.
     pub fn confirmed(&self, call: &Call) -> Result<[u8; TICKET], TooMany> {
-        let reasons = call.allowed.as_deref().cloned().unwrap_or_default();
+        let reasons = call.entry.allowed.as_deref().cloned().unwrap_or_default();
         self.ticket(&call.client, Arc::new(AllowedTicket(reasons)))
     }
 
@@ -177,7 +177,7 @@ impl PendingWork for Confirmation {
 
 impl Waits for Confirmation {
     fn resume(self: Arc<Self>, chain: &Arc<Chain>, mut retry: Box<Call>) {
-        retry.allowed = self.allowed.clone();
+        retry.entry.allowed = self.allowed.clone();
         let Some(response) = retry.response(KEY) else {
             return self.ask(chain, retry);
         };
@@ -224,7 +224,7 @@ fn confirmation_record(call: &Call, request: u64) -> ClientRequestRecord {
         server: call.target.description().server.clone(),
         method: ElicitationKind::Form.method(),
         client: call.client.clone(),
-        call: call.number,
+        call: call.entry.number,
         request,
     }
 }

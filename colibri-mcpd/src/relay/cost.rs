@@ -69,7 +69,7 @@ pub fn terms(rights: &Rights, client: &Client) -> Terms {
 
 /// True if nothing is left of the budget of a call's client.
 pub(crate) fn is_spent(call: &Call) -> bool {
-    budget_of(&call.client, call.terms).left() == Some(0)
+    budget_of(&call.client, call.entry.terms).left() == Some(0)
 }
 
 /// Hour and minute of a time (UTC) in milliseconds since the epoch, if it is of today.
@@ -113,7 +113,7 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
     let (of_mode, left) = match has_budget(call) {
         false => (None, None),
         true => {
-            let standing = budget_of(&call.client, call.terms);
+            let standing = budget_of(&call.client, call.entry.terms);
             let of_mode = standing
                 .mode()
                 .and_then(|mode| mode.budgets().tool_result_bytes);
@@ -146,7 +146,7 @@ pub fn limit(call: &Call) -> Option<AnswerLimit> {
 }
 
 fn has_budget(call: &Call) -> bool {
-    call.terms.mode.is_some() || call.client.door.is_some()
+    call.entry.terms.mode.is_some() || call.client.door.is_some()
 }
 
 /// True if an answer of so many bytes can have images and the like that do not count as they are
@@ -183,7 +183,13 @@ pub struct CostModeRaise {
 /// Counts a list that was answered in so many bytes, as far as lists count.
 pub fn listed(call: &Call, bytes: usize) -> Option<CostModeRaise> {
     let share = call.client.share()?;
-    let of_mode = call.terms.mode.unwrap_or_default().budgets().session_bytes;
+    let of_mode = call
+        .entry
+        .terms
+        .mode
+        .unwrap_or_default()
+        .budgets()
+        .session_bytes;
     let of_entry = call.client.door.as_ref().and_then(|door| door.max_bytes);
     let most = least([of_entry, Some(of_mode)]).unwrap_or(of_mode) / OF_LISTS;
     let counts = share.of_list(today(), bytes as u64, most);
@@ -206,16 +212,19 @@ pub fn answered(call: &Call, bytes: usize) -> Option<CostModeRaise> {
                 Ordering::Relaxed,
             );
             let stood = door.spent.bytes.fetch_add(bytes, Ordering::Relaxed);
-            stood.saturating_sub(door.spent.before(&call.terms))
+            stood.saturating_sub(door.spent.before(&call.entry.terms))
         }
         // Operators' methods are no model's.
         (None, Some(share)) if call.method.is_some() || !call.target.description().is_ours() => {
             let stood = share.spend(today(), bytes);
-            stood.bytes - stood.before(&call.terms)
+            stood.bytes - stood.before(&call.entry.terms)
         }
         (None, _) => return None,
     };
     let spent = before.saturating_add(bytes);
-    let (from, to) = (call.terms.in_force(before)?, call.terms.in_force(spent)?);
+    let (from, to) = (
+        call.entry.terms.in_force(before)?,
+        call.entry.terms.in_force(spent)?,
+    );
     (from != to).then_some(CostModeRaise { from, to, spent })
 }

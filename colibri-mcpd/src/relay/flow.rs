@@ -154,7 +154,7 @@ impl Chain {
         );
         let event = match hold {
             FlowSuspension::OutsideMay { task, why } => TrailEvent::SuspendedOutsideTask {
-                call: call.number,
+                call: call.entry.number,
                 uid,
                 server,
                 tool,
@@ -166,7 +166,7 @@ impl Chain {
             FlowSuspension::Origin {
                 argument, source, ..
             } => TrailEvent::SuspendedOrigin {
-                call: call.number,
+                call: call.entry.number,
                 uid,
                 server,
                 tool,
@@ -184,7 +184,11 @@ impl Chain {
 
     /// A person has allowed a call: its destinations too, if they were asked about.
     pub(super) fn note_allowed(&self, call: &Call) {
-        let mut limits = call.allowed.iter().flat_map(|allowed| &allowed.limits);
+        let mut limits = call
+            .entry
+            .allowed
+            .iter()
+            .flat_map(|allowed| &allowed.limits);
         if limits.any(|limit| matches!(limit, FlowSuspension::Origin { .. }))
             && let Some(flow) = call.client.flow()
         {

@@ -8,6 +8,7 @@
 
 mod agent_socket;
 mod call;
+mod call_target;
 pub mod charge;
 mod client;
 mod client_request;
@@ -36,8 +37,12 @@ pub mod validate;
 
 pub use agent_socket::{AgentLease, AgentSocket, AgentUsage, LeaseOver};
 pub use call::{
-    Call, CallArguments, CallOutcome, CallTarget, Chain, RequestParts, ServerAnswer, SharedPage,
+    Call, CallArguments, CallOutcome, CallRequest, Chain, RequestParts, ServerAnswer, SharedPage,
     Trace, Waits, no_such_tool,
+};
+pub use call_target::{
+    CallHandler, CallTarget, ConfirmRule, ConfirmationRule, Destination, ServerCall, SkillFiles,
+    TargetCatalog, TargetRules,
 };
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client, OuterCall};
 pub use client_request::ClientRequest;

@@ -128,7 +128,7 @@ impl Chain {
             call.deferred = Some(Box::new(not("the daemon has no room for it now")));
             return self.finish(vec![(call, outcome)]);
         }
-        call.held += length;
+        call.request.held += length;
         let chain = self.clone();
         tokio::spawn(async move {
             let turn = chain.results.turn(call.client.owner()).await;
@@ -158,7 +158,7 @@ impl Chain {
         let undone = DeferredCall {
             server: &described.server,
             tool: &described.operation,
-            call: call.number,
+            call: call.entry.number,
             code,
             left,
         };

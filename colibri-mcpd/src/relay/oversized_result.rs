@@ -80,7 +80,7 @@ impl OversizedResult {
 
     /// The answer in place of a value that is no result.
     fn refused(&self, call: &Call) -> Failure {
-        let (length, most, number) = (self.result().len(), self.limit.unkept, call.number);
+        let (length, most, number) = (self.result().len(), self.limit.unkept, call.entry.number);
         let failure = match self.relayed.is_interim {
             true => {
                 let message =
@@ -231,7 +231,7 @@ impl OversizedResult {
         kept: Result<&StoredResult, &NotStored>,
     ) -> String {
         let (done, AnswerLimit { result, of, .. }, number) =
-            (self.done(call), self.limit, call.number);
+            (self.done(call), self.limit, call.entry.number);
         let blocks = |count: usize| counted(count as u64, "data block");
         let media = match (passed, missing) {
             ([], []) => String::new(),
@@ -328,7 +328,7 @@ fn told(
     limit: AnswerLimit,
     kept: Result<&StoredResult, &NotStored>,
 ) -> Failure {
-    let (length, head, number) = (whole.len(), head(whole), call.number);
+    let (length, head, number) = (whole.len(), head(whole), call.entry.number);
     let AnswerLimit { result, of, .. } = limit;
     let size = format!("{done}; its result has {length} bytes, the limit is {result} ({of})");
     let has_text = std::str::from_utf8(whole)
@@ -375,7 +375,7 @@ impl Chain {
             let outcome = over.told(&call, over.result(), Err(&NotStored::Busy));
             return self.finish(vec![(call, outcome)]);
         }
-        call.held += length;
+        call.request.held += length;
         let chain = self.clone();
         tokio::spawn(async move {
             let turn = chain.results.turn(call.client.owner()).await;

@@ -48,7 +48,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
             .append([record])
             .map_err(|error| unavailable(&error))?;
         drop(name);
-        call.number = appended.first;
+        call.entry.number = appended.first;
         note_written(call, full.as_deref());
         return Ok(());
     }
@@ -73,7 +73,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
         .iter_mut()
         .filter(|call| !call.target.description().is_look);
     for ((number, call), full) in (appended.first..).zip(recorded).zip(&full) {
-        call.number = number;
+        call.entry.number = number;
         note_written(call, full.as_deref());
     }
     Ok(())
@@ -126,7 +126,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         gid: call.client.peer.gid,
         pid: call.client.peer.pid.and_then(|pid| pid.try_into().ok()),
         connection: call.client.session.number,
-        continues: (call.number > 0).then_some(call.number),
+        continues: (call.entry.number > 0).then_some(call.entry.number),
         client: call.client_info.as_deref().map(|info| DeclaredClient {
             name: &info.name,
             version: &info.version,
@@ -144,7 +144,7 @@ fn enter<'a>(call: &'a Call, full: Option<&'a RawValue>, name: Option<&'a str>) 
         args_full: full,
         traceparent: call.trace.as_ref().map(|trace| &*trace.parent),
         tracestate: call.trace.as_ref().and_then(|trace| trace.state.as_deref()),
-        validated: call.validated,
+        validated: call.entry.validated,
         through: call.client.door.as_ref().map(|door| Through {
             agent: &door.agent,
             session: &door.session,
@@ -171,7 +171,7 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<()
     };
     let time = SystemTime::now();
     let appended = if let [(call, answer)] = calls {
-        if call.number == 0 {
+        if call.entry.number == 0 {
             return Ok(());
         }
         let full = answer_in_full(call, answer);
@@ -190,7 +190,7 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<()
     } else {
         let calls: Vec<_> = calls
             .iter()
-            .filter(|(call, _)| call.number > 0)
+            .filter(|(call, _)| call.entry.number > 0)
             .map(|(call, answer)| (call, answer, answer_in_full(call, answer)))
             .collect();
         if calls.is_empty() {
@@ -314,7 +314,7 @@ fn details<'a>(
     let described = call.target.description();
     let latency = time.duration_since(call.time).unwrap_or_default();
     let mut details = vec![
-        ("call", Detail::Number(call.number)),
+        ("call", Detail::Number(call.entry.number)),
         ("uid", Detail::Number(call.client.caller.uid.into())),
         ("server", Detail::Text(&described.server)),
         ("tool", Detail::Text(&described.operation)),
@@ -390,7 +390,7 @@ fn note_written(call: &Call, full: Option<&RawValue>) {
 /// Records that an attempt failed and that another follows.
 pub fn retried(recorder: &Recorder, call: &Call, failed: &AttemptFailure) {
     if let Recorder::Trail(trail) = recorder {
-        let latency = Instant::now().saturating_duration_since(call.began);
+        let latency = Instant::now().saturating_duration_since(call.attempt.began);
         let record = TrailRecord::Retry(Attempt {
             latency,
             ..attempt(call, SystemTime::now(), Some(failed))
@@ -417,7 +417,7 @@ pub(super) fn kept(recorder: &Recorder, call: &Call, kept: &StoredResult) -> Res
         hex(&kept.sha256),
     );
     let event = TrailEvent::ResultKept {
-        call: call.number,
+        call: call.entry.number,
         server: &to.server,
         uid: call.client.caller.uid,
         sha256: &digest,
@@ -533,10 +533,10 @@ fn attempt<'a>(
     let to = call.target.description();
     Attempt {
         time,
-        enter: call.number,
+        enter: call.entry.number,
         integration_id: &to.server,
         operation: &to.operation,
-        attempt_number: call.attempt,
+        attempt_number: call.attempt.number,
         error_code: failed.map(|failed| &*failed.code),
         error_class: failed
             .and_then(|failed| failed.class)

@@ -1,11 +1,12 @@
 //! The stages, one after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::call::{Call, CallOutcome, CallTarget, Chain};
+use super::call::{Call, CallOutcome, Chain};
+use super::call_target::{CallTarget, ConfirmationRule, Destination};
 use super::charge::{self, charge};
 use super::client::Client;
 use super::oversized_result::{self, OversizedResult};
@@ -42,9 +43,9 @@ impl Chain {
                     &known.insert((call.client.clone(), rights)).1
                 }
             };
-            call.terms = cost::terms(rights, &call.client);
+            call.entry.terms = cost::terms(rights, &call.client);
             let decision = self.decide(rights, call);
-            call.validated = decision.validation();
+            call.entry.validated = decision.validation();
             match first {
                 None => first = Some(decision),
                 Some(_) => others.push(decision),
@@ -84,7 +85,12 @@ impl Chain {
     /// The third stage: the call goes to who answers it, which sees whether it was cancelled
     /// meanwhile, or waits for a person; a retry that something waits for, there.
     fn dispatch(self: &Arc<Chain>, call: Box<Call>, decision: CallDecision) {
-        if let Some(ticket) = call.resumes.as_ref().and_then(|resumed| resumed.ticket()) {
+        if let Some(ticket) = call
+            .entry
+            .resumes
+            .as_ref()
+            .and_then(|resumed| resumed.ticket())
+        {
             return match self.tickets.take(&ticket) {
                 Some(waits) => waits.resume(self, call),
                 None => self.finish(vec![(call, refused(RetryRefusal::Used))]),
@@ -97,10 +103,7 @@ impl Chain {
     /// Does with a call what was decided about it.
     fn carry_out(self: &Arc<Chain>, call: Box<Call>, decision: CallDecision) {
         match decision {
-            CallDecision::Passes(_) => {
-                let target = call.target.clone();
-                target.send(self, call);
-            }
+            CallDecision::Passes(_) => self.send(call),
             CallDecision::Waits(_) if call.client.is_cancelled(&call.id) => {
                 self.finish(vec![(call, CallOutcome::Cancelled)]);
             }
@@ -116,12 +119,32 @@ impl Chain {
         }
     }
 
+    /// The call leaves for whoever answers it: from here alone.
+    pub fn send(self: &Arc<Chain>, call: Box<Call>) {
+        let target = call.target.clone();
+        let for_server = match &target.destination {
+            Destination::Server(server) => Some((call, server.clone())),
+            _ if call.client.is_cancelled(&call.id) => {
+                return self.finish(vec![(call, CallOutcome::Cancelled)]);
+            }
+            Destination::Handler(handler) => handler.clone().handle(self, call),
+            Destination::Known(outcome) => {
+                let outcome = outcome.lock().take().unwrap_or(CallOutcome::Cancelled);
+                let outcome = exit::fit(outcome, &call);
+                return self.finish(vec![(call, outcome)]);
+            }
+        };
+        if let Some((call, server)) = for_server {
+            server.call(call);
+        }
+    }
+
     /// A call that waited for a person, who has allowed this, goes on: if policy still lets it, and
     /// nothing else holds it by now.
     pub(super) fn release(self: &Arc<Chain>, mut call: Box<Call>, reasons: SuspensionReasons) {
-        let mut allowed = call.allowed.take().unwrap_or_default();
+        let mut allowed = call.entry.allowed.take().unwrap_or_default();
         allowed.extend(reasons);
-        call.allowed = Some(allowed);
+        call.entry.allowed = Some(allowed);
         let decision = self.decide_again(&mut call);
         if let CallDecision::Passes(_) = decision {
             self.note_allowed(&call);
@@ -133,7 +156,7 @@ impl Chain {
     /// its server: if policy still lets it. What holds it by now does not: a person would be asked
     /// about what the server has begun.
     pub(super) fn resume_sent(self: &Arc<Chain>, mut call: Box<Call>, allowed: SuspensionReasons) {
-        call.allowed = Some(Box::new(allowed));
+        call.entry.allowed = Some(Box::new(allowed));
         let decision = match self.decide_again(&mut call) {
             CallDecision::Waits(wait) => CallDecision::Passes(wait.validation),
             decision => decision,
@@ -141,10 +164,24 @@ impl Chain {
         self.carry_out(call, decision);
     }
 
+    /// Decides about a call as its target, its rules and its caller's rights are now.
     fn decide_again(&self, call: &mut Call) -> CallDecision {
+        match self.present_target(call) {
+            Ok(Some(target)) => call.target = target,
+            Ok(None) => {}
+            Err(failure) => return CallDecision::Refuses(Box::new(failure)),
+        }
         let rights = self.rules.rights(&call.client);
-        call.terms = cost::terms(&rights, &call.client);
+        call.entry.terms = cost::terms(&rights, &call.client);
         self.decide(&rights, call)
+    }
+
+    fn present_target(&self, call: &Call) -> Result<Option<Arc<CallTarget>>, Failure> {
+        let catalog = self.catalog.get().and_then(Weak::upgrade);
+        match (catalog, call.target.rules.confirmation) {
+            (Some(catalog), ConfirmationRule::Entry) => catalog.present(&call.target),
+            _ => Ok(None),
+        }
     }
 
     /// The `requestState` that asks the client of a call for a retry of it.
@@ -166,13 +203,14 @@ impl Chain {
             server: &described.server,
             digest: request_state::digest(method, params, call.client.asker().session),
         };
-        self.states.seal(kind, &bound, call.number, inner, until)
+        self.states
+            .seal(kind, &bound, call.entry.number, inner, until)
     }
 
     /// Sends a call that has entered to another target than it was entered for: what it named is
     /// known only now. It enters again, under the name of the one that gets it, in a record that
     /// says which one it continues.
-    pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<dyn CallTarget>) {
+    pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<CallTarget>) {
         call.target = target;
         self.accept(&mut vec![call]);
     }
@@ -192,9 +230,9 @@ impl Chain {
     /// Records that an attempt failed so, and another follows, after this wait.
     pub fn retry(&self, call: &mut Call, failed: AttemptFailure, wait: Duration) {
         record::retried(&self.recorder, call, &failed);
-        call.attempt += 1;
-        call.began = Instant::now() + wait;
-        call.failed.push(failed.code);
+        call.attempt.number += 1;
+        call.attempt.began = Instant::now() + wait;
+        call.attempt.failed.push(failed.code);
     }
 
     /// Ends calls: the answers are shaped, recorded and delivered, in this order.
@@ -319,7 +357,7 @@ impl Chain {
                 .map_or(&self.metrics, Upstream::metrics);
             let took = now.duration_since(call.entered);
             metrics.count(answer.code(), took);
-            let queued = exit::deliver(call, answer, || self.recorder.reference(call.number));
+            let queued = exit::deliver(call, answer, || self.recorder.reference(call.entry.number));
             charge(&self.ledger, call, answer, took, queued);
         }
     }

@@ -1,13 +1,13 @@
 //! The description of the target that answers a call.
 
-use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::value::RawValue;
 
+use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
-use colibri_policy::{AnswerContract, Gate, RuleVerdict, SuspensionFacts, TargetFacts};
+use colibri_policy::{AnswerContract, Gate};
 use colibri_protocol::{Feature, Method, MirroredArgument};
 
 /// The server's name of what the daemon answers itself.
@@ -121,29 +121,6 @@ impl TargetDescription {
         method == Some(Method::ToolsCall) || !self.is_ours()
     }
 
-    /// What the policy decides about a request with this method by, as far as it is known of every
-    /// target.
-    pub fn facts(&self, method: Option<Method>) -> TargetFacts<'_> {
-        TargetFacts {
-            server: &self.server,
-            is_own: self.is_ours(),
-            feature: self.feature,
-            name: &self.operation,
-            gate: self.gate,
-            is_counted: self.is_counted(method),
-            is_free_for_people: self.free.by_people,
-            is_free_for_agents: self.free.by_agents,
-            verdict: Cow::Owned(RuleVerdict::Allow),
-            refuses_tasks: false,
-            pin: None,
-            skills: Vec::new(),
-            prompt_contract: None,
-            argument_check: None,
-            lacks_completions: false,
-            suspension: SuspensionFacts::Nothing,
-        }
-    }
-
     /// The server that it goes to.
     pub fn upstream(&self) -> Option<&dyn Upstream> {
         self.upstream.as_deref()
@@ -157,6 +134,15 @@ impl TargetDescription {
 
 /// A server, as far as the stages of a call have to know it.
 pub trait Upstream: Send + Sync {
+    /// Takes a call over, which may have been cancelled. Whatever happens to it, it ends in
+    /// [`super::Chain::finish`], once.
+    fn call(self: Arc<Self>, call: Box<Call>);
+
+    /// True if it can be asked for completions.
+    fn completes(&self) -> bool {
+        false
+    }
+
     /// The id that clients see before its URIs, if they do.
     fn prefix(&self) -> Option<&str>;
 

@@ -1,6 +1,7 @@
 //! The second stage: the facts about a call, as they are now, are put to the policy, which decides.
 
-use super::call::{Call, CallTarget, Chain};
+use super::call::{Call, Chain};
+use super::call_target::CallTarget;
 use super::cost;
 use colibri_policy::{
     CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, TargetFacts, decide,
@@ -9,7 +10,7 @@ use colibri_policy::{
 impl Chain {
     /// What policy decides about a call of a client with these rights.
     pub fn decide(&self, rights: &Rights, call: &Call) -> CallDecision {
-        self.decide_about(rights, call, &*call.target, call.target.facts(call))
+        self.decide_about(rights, call, &call.target, call.target.facts(call))
     }
 
     /// The same of what a call asks for besides its own target.
@@ -17,7 +18,7 @@ impl Chain {
         &self,
         rights: &Rights,
         call: &Call,
-        target: &dyn CallTarget,
+        target: &CallTarget,
         facts: TargetFacts<'_>,
     ) -> CallDecision {
         let client = &*call.client;
@@ -35,13 +36,13 @@ impl Chain {
                     max_bytes: socket.max_bytes,
                     lease_over: lease_over.as_deref(),
                 }),
-                budget: cost::budget_of(client, call.terms),
+                budget: cost::budget_of(client, call.entry.terms),
             },
             target: facts,
             arguments: call.arguments(),
             as_task: call.parts.task,
             session_flow: &|| self.session_flow(client, target.description()),
-            allowed: call.allowed.as_deref(),
+            allowed: call.entry.allowed.as_deref(),
         })
     }
 }

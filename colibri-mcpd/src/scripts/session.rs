@@ -86,7 +86,7 @@ impl ScriptSession {
         ScriptSession {
             client: call.client.clone(),
             token,
-            record: call.number,
+            record: call.entry.number,
             limits: order.limits,
             meta: ScriptCallMeta::of(call),
             connection: Some(connection),

@@ -12,19 +12,29 @@ use super::retry::{self, Health};
 use super::server::HostedServer;
 use super::session::ServerSession;
 use super::state::ProcessKey;
+use super::tasks::TaskOwner;
 use crate::relay::{Call, CallOutcome, SuspendedCall};
-use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Version};
+use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Route, Version};
 
 /// The time beyond a start's limit for which a call waits, so that the start gives the reason of
 /// its failure.
 const SAYING: Duration = Duration::from_millis(100);
 
+/// The process that has a task; `None`: the task went with it.
+pub(crate) fn process_of(task: &TaskOwner) -> Option<Arc<ServerSession>> {
+    let process = task.process.clone()?.downcast::<ServerSession>().ok()?;
+    (!process.has_ended()).then_some(process)
+}
+
 impl HostedServer {
     /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A
     /// call of which no byte was sent is tried again.
-    pub fn call(self: &Arc<Self>, call: Box<Call>) {
+    pub(super) fn take(self: &Arc<Self>, call: Box<Call>) {
         if let Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) = call.method {
             return self.subscription(call);
+        }
+        if call.method.map(Method::route) == Some(Route::Task) {
+            return self.task_request(call);
         }
         match self.held_off(&call) {
             Some(failure) => self
@@ -34,6 +44,25 @@ impl HostedServer {
                 .chain
                 .finish(vec![(call, CallOutcome::Failed(failure))]),
             None => self.send(call),
+        }
+    }
+
+    /// Sends a request about a task to the process that has it, as long as it is there.
+    fn task_request(&self, call: Box<Call>) {
+        let tasks = self.spec.context.tasks();
+        let task = call
+            .name()
+            .and_then(|id| tasks.find(call.client.caller.uid, &id));
+        let sent = match task.as_ref().and_then(process_of) {
+            Some(process) => process.send(call),
+            None => Err(call),
+        };
+        if let Err(call) = sent {
+            let message =
+                "the task is lost: the process that had it has ended; call the tool again";
+            let failure = self.spec.failure(Code::ServerDied, message);
+            let outcome = CallOutcome::Failed(failure);
+            self.spec.chain().finish(vec![(call, outcome)]);
         }
     }
 
@@ -110,7 +139,7 @@ impl HostedServer {
             // one.
             session.drain();
         }
-        call.place = Some(Box::new(turn));
+        call.attempt.place = Some(Box::new(turn));
         self.call_at(key, call);
     }
 
@@ -202,7 +231,7 @@ impl HostedServer {
     ) {
         let chain = &self.spec.context.parts.chain;
         let until = Instant::now() + self.spec.limits.start;
-        let is_half_open = call.attempt == 1 && self.inner().health.contains_key(&key.uid());
+        let is_half_open = call.attempt.number == 1 && self.inner().health.contains_key(&key.uid());
         loop {
             if call.client.is_cancelled(&call.id) {
                 return chain.finish(vec![(call, CallOutcome::Cancelled)]);
@@ -230,7 +259,7 @@ impl HostedServer {
                 .health
                 .get(&key.uid())
                 .and_then(Health::backing_off);
-            let wait = retry::wait_after(call.attempt, self.spec.context.next_retry())
+            let wait = retry::wait_after(call.attempt.number, self.spec.context.next_retry())
                 .max(pause.unwrap_or_default());
             if is_half_open
                 || Instant::now() + wait >= until

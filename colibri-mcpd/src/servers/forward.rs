@@ -55,7 +55,7 @@ pub(super) fn request(
     if let (Some(name), Some(at)) = (name, &call.parts.name) {
         protocol::rename_edit(&mut edits, &call.frame, at.clone(), name);
     }
-    if let Some(resumed) = &call.resumes
+    if let Some(resumed) = &call.entry.resumes
         && let Some(params) = call.parts.params.clone()
         && let Some(object) = Json::part(&call.frame, params.clone())
     {

@@ -84,8 +84,8 @@ impl ServerSession {
         // comes after it.
         let whole = || edits.apply(&call.frame).into();
         self.show(Direction::ToServer, whole, Some((number, &call)));
-        let own =
-            (self.spec.entry.ssh()).and_then(|_| self.spec.chain().recorder.reference(call.number));
+        let own = (self.spec.entry.ssh())
+            .and_then(|_| self.spec.chain().recorder.reference(call.entry.number));
         let queued = match own {
             // The other host's record names ours.
             Some(own) => self
@@ -105,6 +105,7 @@ impl ServerSession {
         // The time of a call that is made again, for what its server asked, began with its first
         // time.
         let again = call
+            .entry
             .resumes
             .as_ref()
             .is_some_and(|resumed| resumed.rounds > 0);
@@ -395,8 +396,8 @@ impl ServerSession {
                     && let Some(reported) = call.reported_failure(result)
                 {
                     let answers = call.target.description().answers();
-                    let wait =
-                        answers.and_then(|answers| answers.next_attempt(&reported, call.attempt));
+                    let wait = answers
+                        .and_then(|answers| answers.next_attempt(&reported, call.attempt.number));
                     match self.retry(
                         call,
                         CallFailure::Reported {

@@ -315,7 +315,7 @@ impl ServerSession {
             .filter(|(_, outcome)| matches!(outcome, CallOutcome::Relayed(_)))
             .peekable();
         if relayed.peek().is_some() {
-            let given_up = relayed.all(|(call, _)| call.given_up);
+            let given_up = relayed.all(|(call, _)| call.attempt.given_up);
             self.notify(SessionEvent::Answered { given_up });
         }
         self.spec.chain().finish(std::mem::take(finished));
@@ -515,6 +515,7 @@ mod tests {
             results: Default::default(),
             board: Board::for_tests(store.clone(), directory.path()),
             flows: Arc::default(),
+            catalog: Default::default(),
         });
         let context = ServerContext::new(
             ServerDependencies {

@@ -35,6 +35,7 @@ pub mod tap;
 mod task_listens;
 mod tasks;
 
+pub(crate) use calls::process_of;
 pub(crate) use context::DiscoveryObserver;
 pub use context::{ServerContext, ServerDependencies};
 

@@ -32,13 +32,13 @@ const MAX_BETWEEN_DISCOVERIES: Duration = Duration::from_secs(600);
 /// True if another attempt at a call follows one that failed so, where there are `attempts` at the
 /// most.
 pub(super) fn goes_on(call: &Call, cause: FailureCause, attempts: u32) -> bool {
-    call.attempt < attempts
+    call.attempt.number < attempts
         && match cause.class() {
             FailureClass::Transient => true,
             FailureClass::Permanent => false,
             FailureClass::Unknown => {
                 let code = cause.code();
-                call.failed.iter().all(|before| *before != code)
+                call.attempt.failed.iter().all(|before| *before != code)
             }
         }
 }

@@ -23,10 +23,10 @@ use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use crate::registry::{Isolation, RegisteredServer};
-use crate::relay::{CallMetrics, Client, Upstream};
+use crate::relay::{Call, CallMetrics, Client, Upstream};
 use colibri_outbound::oauth::{OauthAccount, TokenOwner};
 use colibri_policy::{Caller, RuleVerdict};
-use colibri_protocol::{Code, Failure};
+use colibri_protocol::{Code, Failure, Version};
 
 /// One server of the registry.
 pub struct HostedServer {
@@ -270,6 +270,16 @@ impl HostedServer {
 }
 
 impl Upstream for HostedServer {
+    fn call(self: Arc<Self>, call: Box<Call>) {
+        self.take(call);
+    }
+
+    /// 2024-11-05 had completions and no word for them.
+    fn completes(&self) -> bool {
+        let catalogue = self.offer.catalogue();
+        catalogue.can().completions || catalogue.version == Some(Version::V2024_11_05)
+    }
+
     fn prefix(&self) -> Option<&str> {
         self.spec.entry.prefix.then_some(&*self.spec.id)
     }

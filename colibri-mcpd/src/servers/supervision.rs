@@ -151,7 +151,8 @@ impl Supervision {
                 let wait = after.unwrap_or_else(|| self.wait_after(&call));
                 let left = (call.entered + self.server.spec.limits.call)
                     .saturating_duration_since(Instant::now());
-                let has_attempts = call.attempt < self.server.spec.entry.attempts && wait < left;
+                let has_attempts =
+                    call.attempt.number < self.server.spec.entry.attempts && wait < left;
                 // A session that the server forgot is no failure of it: the next attempt opens
                 // another.
                 let is_forgotten = has_attempts && wait.is_zero();
@@ -177,7 +178,7 @@ impl Supervision {
 
     /// The wait before another attempt at a call.
     fn wait_after(&self, call: &Call) -> Duration {
-        retry::wait_after(call.attempt, self.server.spec.context.next_retry())
+        retry::wait_after(call.attempt.number, self.server.spec.context.next_retry())
     }
 
     /// The wait before another attempt at a call that the server may have processed; `None`: no
@@ -213,7 +214,7 @@ impl Supervision {
         cause: FailureCause,
     ) -> Result<(), Box<Call>> {
         let server = self.server.clone();
-        if call.attempt > 1 || call.attempt >= server.spec.entry.attempts {
+        if call.attempt.number > 1 || call.attempt.number >= server.spec.entry.attempts {
             return Err(call);
         }
         let session = session.clone();
@@ -266,7 +267,7 @@ impl Supervision {
         }
         let is_open = inner.breakers.entry(uid).or_default().give_up(&failed.code);
         drop(inner);
-        call.given_up = true;
+        call.attempt.given_up = true;
         self.server.ailing.store(true, Ordering::Release);
         if is_open {
             self.server.note_state();

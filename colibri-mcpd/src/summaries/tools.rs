@@ -40,10 +40,10 @@ pub(super) trait ToolSource: Send + Sync {
 /// True if a definition may be sent: it is approved, by who may read it as well, and somebody may
 /// call the tool.
 fn may_be_sent(item: &Item) -> bool {
-    item.standing.is_approved()
+    item.standing().is_approved()
         && &*item.server.spec.id != ADAPTER
         && item
-            .verdict
+            .verdict()
             .failure(&item.server.spec.id, Feature::Tool)
             .is_none()
 }

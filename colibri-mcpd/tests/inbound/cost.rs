@@ -17,11 +17,11 @@ use crate::{ALL, OPEN, REGISTRY, SESSION};
 use colibri_api::{CostDay, CostMode, CostSetBy, NewTask, TaskStatus};
 use colibri_mcpd::board::BoardActor;
 use colibri_mcpd::relay::{
-    Call, CallMetrics, CallOutcome, CallTarget, Chain, Client, RequestParts, ServerAnswer,
-    TargetDescription, Upstream,
+    Call, CallMetrics, CallOutcome, CallRequest, CallTarget, Client, RequestParts, ServerAnswer,
+    TargetDescription, TargetRules, Upstream,
 };
 use colibri_peer::{ByteBudget, Outbox};
-use colibri_policy::{Clients, DailyUsage, SystemAccounts, TargetFacts, Terms};
+use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
 use colibri_protocol::{Feature, Method, Version};
 use colibri_store::CostQuery;
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
@@ -625,24 +625,9 @@ struct SlowServer {
     metrics: CallMetrics,
 }
 
-/// A tool of that server.
-struct Slow {
-    description: TargetDescription,
-}
-
-impl CallTarget for Slow {
-    fn description(&self) -> &TargetDescription {
-        &self.description
-    }
-
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        self.description.facts(call.method)
-    }
-
-    fn send(self: Arc<Self>, _: &Arc<Chain>, _: Box<Call>) {}
-}
-
 impl Upstream for SlowServer {
+    fn call(self: Arc<Self>, _: Box<Call>) {}
+
     fn prefix(&self) -> Option<&str> {
         let mut shaped = self.shaped.lock().unwrap();
         *shaped += 1;
@@ -677,7 +662,7 @@ impl Upstream for SlowServer {
 /// A call that is in flight, and a result of so many bytes of text for it.
 fn answered(
     client: &Arc<Client>,
-    target: Arc<Slow>,
+    target: Arc<CallTarget>,
     id: u64,
     length: usize,
 ) -> (Box<Call>, CallOutcome) {
@@ -699,7 +684,7 @@ fn answered(
             .unwrap()
             + text.len()
     };
-    let call = Call {
+    let request = CallRequest {
         client: client.clone(),
         id: RequestId::of(asked),
         batch: None,
@@ -713,26 +698,16 @@ fn answered(
         frame: request.clone(),
         held: 0,
         trace: None,
-        target,
         entered: tokio::time::Instant::now(),
         time: SystemTime::now(),
-        number: 0,
-        attempt: 1,
-        began: tokio::time::Instant::now(),
-        failed: Vec::new(),
-        given_up: false,
-        resumes: None,
-        allowed: None,
-        place: None,
-        validated: colibri_trail::Validation::Exact,
-        terms: Terms {
-            mode: Some(CostMode::Max),
-            set_by: CostSetBy::User,
-            escalates: false,
-            cap: None,
-            chosen_at: 0,
-        },
-        deferred: None,
+    };
+    let mut call = Call::new(request, target);
+    call.entry.terms = Terms {
+        mode: Some(CostMode::Max),
+        set_by: CostSetBy::User,
+        escalates: false,
+        cap: None,
+        chosen_at: 0,
     };
     let relayed = ServerAnswer {
         id: 6..6 + id.to_string().len(),
@@ -755,9 +730,9 @@ async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
     let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::new(1 << 30)));
     let client = Arc::new(Client::new(1, PERSON, outbox, 9).sharing(share.clone()));
     let server = Arc::new(SlowServer::default());
-    let target = Arc::new(Slow {
-        description: TargetDescription::of_server((&"slow".into(), server), Feature::Tool, "big"),
-    });
+    let of = (&"slow".into(), server.clone() as Arc<dyn Upstream>);
+    let description = TargetDescription::of_server(of, Feature::Tool, "big");
+    let target = CallTarget::of_server(description, TargetRules::default(), server);
     let finished = [1, 2].map(|id| {
         let call = answered(&client, target.clone(), id, 60_000);
         let chain = world.daemon.chain.clone();

@@ -357,6 +357,7 @@ impl World {
             tickets: Default::default(),
             results,
             flows: Default::default(),
+            catalog: Default::default(),
             board: agents.board().clone(),
         });
         let host = ServerHost::new(servers::ServerDependencies {

@@ -290,6 +290,7 @@ async fn simulate(seed: u64) -> Arc<World> {
         results,
         board: agents.board().clone(),
         flows: Arc::default(),
+        catalog: Default::default(),
     });
     let host = ServerHost::new(servers::ServerDependencies {
         spawner,

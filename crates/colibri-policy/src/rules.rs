@@ -7,9 +7,10 @@ use colibri_text::Pattern;
 use colibri_wire::Json;
 
 /// The verdict of the rules on one tool, prompt or URI. Rules are named as file and key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// It may be called.
+    #[default]
     Allow,
     /// It may not.
     Deny {

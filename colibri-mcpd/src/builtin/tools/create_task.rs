@@ -3,9 +3,9 @@
 use super::super::arguments::{LABEL_PATTERN, label, labels, line, name, read, text, whole};
 use super::super::context::ParseShare;
 use super::super::summary::created;
-use super::super::tool::ConfirmRule;
 use super::prelude::*;
 use crate::board::{Board, BoardActor};
+use crate::relay::ConfirmRule;
 use colibri_api::{CreatedTask, NewTask, Task, TaskLimits, TaskStatus};
 use colibri_store::{
     MAX_CAPABILITIES, MAX_CAPABILITY, MAX_DESCRIPTION, MAX_LABEL, MAX_PRIORITY, MAX_TITLE,

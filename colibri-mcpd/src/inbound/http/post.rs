@@ -198,7 +198,7 @@ impl Post<'_> {
             }
         };
         if let Some(mut call) = call {
-            call.frame = frame.clone();
+            call.request.frame = frame.clone();
             if let (PostCaller::Alone(_), Err(error)) = (&asking, self.compare_arguments(&call)) {
                 messages.malformed.set(true);
                 call.target = Own::answer(&name, AnswerBody::Error(error));

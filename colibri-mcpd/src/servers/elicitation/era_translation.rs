@@ -70,10 +70,15 @@ impl ServerSession {
                     .chain()
                     .finish(vec![(call, CallOutcome::Cancelled)]);
             }
-            let rounds = call.resumes.as_ref().map_or(0, |resumed| resumed.rounds) + 1;
-            call.resumes = Some(Box::new(ResumedCall {
+            let rounds = call
+                .entry
+                .resumes
+                .as_ref()
+                .map_or(0, |resumed| resumed.rounds)
+                + 1;
+            call.entry.resumes = Some(Box::new(ResumedCall {
                 kind: RetryPurpose::Server,
-                record: call.number,
+                record: call.entry.number,
                 inner: state.into_bytes(),
                 responses: Some(responses.into()),
                 rounds,
@@ -94,6 +99,7 @@ impl ServerSession {
             return Err(self.spec.failure(Code::ServerAnswerInvalid, message));
         }
         if call
+            .entry
             .resumes
             .as_ref()
             .is_some_and(|resumed| resumed.rounds >= MAX_ROUNDS)
@@ -133,7 +139,7 @@ impl ServerSession {
                 server: self.spec.id.clone(),
                 method: request.ask.method(),
                 client: call.client.clone(),
-                call: call.number,
+                call: call.entry.number,
                 request: asking.number(),
             };
             let question = TranslatedRequest {

@@ -36,7 +36,7 @@ impl ServerSession {
             .unwrap_or_default()
             .as_bytes();
         let until = SystemTime::now() + request_state::TTL;
-        let state = if call.allowed.is_some() {
+        let state = if call.entry.allowed.is_some() {
             // What a person allowed is one call, and not one for each time that its retry is sent.
             let ticket = self.spec.chain().confirmed(call);
             let ticket =
@@ -226,7 +226,12 @@ impl ServerSession {
     /// # Errors
     /// It may not go there.
     pub(in crate::servers) fn record_responses(&self, call: &Call) -> Result<(), Failure> {
-        let Some(resumed) = call.resumes.as_ref().filter(|_| call.version.is_modern()) else {
+        let Some(resumed) = call
+            .entry
+            .resumes
+            .as_ref()
+            .filter(|_| call.version.is_modern())
+        else {
             return Ok(());
         };
         if resumed.kind == RetryPurpose::Held || resumed.kind == RetryPurpose::Confirm {
@@ -264,7 +269,7 @@ impl ServerSession {
             server: Arc::clone(&self.spec.id),
             method,
             client: call.client.clone(),
-            call: call.number,
+            call: call.entry.number,
             request: 0,
         }
     }

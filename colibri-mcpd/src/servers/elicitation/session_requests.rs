@@ -161,7 +161,7 @@ impl ServerSession {
                 PendingReply::Call { call, total, .. } => Some(ElicitationTarget {
                     client: call.client.clone(),
                     number,
-                    call: Some((call.number, call.entered)),
+                    call: Some((call.entry.number, call.entered)),
                     // The call's own end comes first, and ends this.
                     until: *total + PATIENCE,
                     version: call.version,

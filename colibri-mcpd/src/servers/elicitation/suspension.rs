@@ -131,8 +131,8 @@ impl ServerSession {
                     client,
                     version: call.version,
                     can: call.askable(),
-                    call: (call.number, call.entered),
-                    place: call.place.take(),
+                    call: (call.entry.number, call.entered),
+                    place: call.attempt.place.take(),
                 };
                 held.ask(asked).map(|()| Box::new(held))
             }
@@ -233,7 +233,7 @@ impl ServerSession {
             answered = held.answered.take();
             let (left, total) = held.left;
             if let Some(mut call) = call.take() {
-                call.place = held.place.take();
+                call.attempt.place = held.place.take();
                 *pending = PendingReply::Call {
                     call,
                     deadline: now + left,

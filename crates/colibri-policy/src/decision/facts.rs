@@ -83,7 +83,7 @@ pub struct TargetFacts<'a> {
     /// True if it could answer with a task, which nobody could ask for: tasks are not relayed.
     pub refuses_tasks: bool,
     /// The status of its definition's pin.
-    pub pin: Option<Cow<'a, PinStatus>>,
+    pub pin: Option<&'a PinStatus>,
     /// The skills that a resource belongs to.
     pub skills: Vec<SkillFacts<'a>>,
     /// The contract on a prompt.

@@ -171,7 +171,6 @@ fn check_pins(_: TaskProof, target: &TargetFacts<'_>) -> Result<PinProof, Failur
     } = *target;
     if let Some(failure) = target
         .pin
-        .as_ref()
         .and_then(|pin| pin.failure(server, feature, name))
     {
         return Err(failure);

@@ -167,10 +167,10 @@ impl Case<'_> {
                 is_free_for_agents: false,
                 verdict: Cow::Owned(verdict),
                 refuses_tasks: true,
-                pin: Some(Cow::Owned(match self.has(Fault::Pin) {
-                    true => changed.clone(),
-                    false => PinStatus::Approved,
-                })),
+                pin: Some(match self.has(Fault::Pin) {
+                    true => &changed,
+                    false => &PinStatus::Approved,
+                }),
                 skills: match self.has(Fault::Skill) {
                     true => vec![SkillFacts {
                         name: "skill://a",

@@ -7,21 +7,20 @@
 //! The files of a skill are resources too. What is read of them is checked against the entry that
 //! was approved.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::ServerHost;
-use super::item::{Item, lacks_completions};
+use super::item::Item;
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
 use crate::relay::{
-    Call, CallOutcome, CallTarget, Chain, SuspendedCall, TargetDescription, ToolFlow,
+    Call, CallHandler, CallOutcome, CallTarget, Chain, ConfirmationRule, Destination, ServerCall,
+    SuspendedCall, TargetDescription, TargetRules, ToolFlow,
 };
 use crate::servers::{HostedServer, SkillAnswer};
-use colibri_policy::{PinCheck, PinStatus, Rights, RuleVerdict, SuspensionFacts, TargetFacts};
-use colibri_protocol::{Failure, Feature, Method, RpcError, skills, uri};
+use colibri_policy::{PinCheck, PinStatus, Rights};
+use colibri_protocol::{Code, Failure, Feature, Method, RpcError, skills, uri};
 use colibri_text::Pattern;
-use colibri_wire::Json;
 
 /// The number of a server's templates that a URI is compared with, their longest length, and that
 /// of the URI, in bytes: both may be made to be slow to compare.
@@ -29,47 +28,37 @@ const MAX_TEMPLATES: usize = 200;
 const MAX_TEMPLATE: usize = 256;
 const MAX_COMPARED: usize = 4096;
 
-/// A resource, or a template of resources, of a server.
-pub(super) struct ResourceTarget {
-    description: TargetDescription,
-    server: Arc<HostedServer>,
-    host: Arc<ServerHost>,
-    verdict: RuleVerdict,
-    standing: PinStatus,
-    /// The skills whose file or directory it is, the innermost first.
-    skills: Vec<Arc<Item>>,
-}
-
-impl ResourceTarget {
-    fn of(
-        host: &Arc<ServerHost>,
-        server: &Arc<HostedServer>,
-        feature: Feature,
-        own: &str,
-    ) -> Arc<ResourceTarget> {
-        Arc::new(ResourceTarget {
-            skills: match feature {
-                Feature::Resource => SkillContent::around(host, server, own),
-                _ => Vec::new(),
-            },
-            host: host.clone(),
-            verdict: server
-                .label_denial()
-                .unwrap_or_else(|| server.spec.rules.judge(feature, own, b"")),
-            standing: standing(&server.offer.definitions().1, feature, own),
-            description: TargetDescription {
-                is_idempotent: true,
-                flow: ToolFlow {
-                    labels: server.spec.entry.flow.of_others(),
-                    contract: None,
-                }
-                .any(),
-                ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own)
-                    .by_own_name()
-            },
-            server: server.clone(),
-        })
-    }
+/// The target of a resource, or of a template of resources, of a server.
+pub(super) fn target(
+    host: &Arc<ServerHost>,
+    server: &Arc<HostedServer>,
+    feature: Feature,
+    own: &str,
+) -> Arc<CallTarget> {
+    let description = TargetDescription {
+        is_idempotent: true,
+        flow: ToolFlow {
+            labels: server.spec.entry.flow.of_others(),
+            contract: None,
+        }
+        .any(),
+        ..TargetDescription::of_server((&server.spec.id, server.clone()), feature, own)
+            .by_own_name()
+    };
+    let rules = TargetRules {
+        verdict: server
+            .label_denial()
+            .unwrap_or_else(|| server.spec.rules.judge(feature, own, b"")),
+        pin: Some(standing(&server.offer.definitions().1, feature, own)),
+        skills: match feature {
+            Feature::Resource => SkillContent::around(host, server, own),
+            _ => None,
+        },
+        confirmation: ConfirmationRule::Entry,
+        ..TargetRules::default()
+    };
+    // What there is to know of skills is answered here.
+    CallTarget::new(description, rules, Destination::Handler(host.clone()))
 }
 
 /// The pin status of a resource: its own if it is listed, or that of the templates that it could
@@ -138,7 +127,7 @@ impl ServerHost {
             .filter(|server| !server.spec.entry.prefix)
             .find(visible)
         {
-            return Look::Here(ResourceTarget::of(self, server, feature, wanted));
+            return Look::Here(target(self, server, feature, wanted));
         }
         let bare: Vec<_> = servers
             .values()
@@ -151,7 +140,7 @@ impl ServerHost {
             templates.any(|template| may_be_of(&template.name, wanted))
         };
         if let Some(server) = bare.iter().find(has_one) {
-            return Look::Here(ResourceTarget::of(self, server, feature, wanted));
+            return Look::Here(target(self, server, feature, wanted));
         }
         let unseen = bare.iter().filter(|server| !server.offer.is_in_table());
         if let Some(place) =
@@ -163,7 +152,7 @@ impl ServerHost {
             .iter()
             .filter(|server| server.offer.catalogue().can().resources.offered);
         match (with.next(), with.next()) {
-            (Some(server), None) => Look::Here(ResourceTarget::of(self, server, feature, wanted)),
+            (Some(server), None) => Look::Here(target(self, server, feature, wanted)),
             (Some(_), Some(_)) => Look::Missing(Some(
                 "several servers without a prefix have resources, and none lists it",
             )),
@@ -181,96 +170,63 @@ impl ServerHost {
         if !server.offer.is_in_table() {
             Look::Seek(UnseenServers::At(server.clone(), own.to_owned()))
         } else if server.offer.catalogue().can().resources.offered {
-            Look::Here(ResourceTarget::of(self, server, feature, own))
+            Look::Here(target(self, server, feature, own))
         } else {
             Look::Missing(Some("its server declares no resources"))
         }
     }
 }
 
-impl CallTarget for ResourceTarget {
-    fn description(&self) -> &TargetDescription {
-        &self.description
-    }
-
-    fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
-        let content = SkillContent::of(
-            &self.description.server,
-            &self.description.operation,
-            &self.skills,
-        );
-        TargetFacts {
-            verdict: Cow::Borrowed(&self.verdict),
-            pin: Some(match call.allowed {
-                None => Cow::Borrowed(&self.standing),
-                // It waited: its definition may be another one by now.
-                Some(_) => Cow::Owned(standing(
-                    &self.server.offer.definitions().1,
-                    self.description.feature,
-                    &self.description.operation,
-                )),
-            }),
-            skills: match call.method {
-                Some(Method::ResourcesRead) => content.facts(true),
-                Some(Method::DirectoryRead) => content.facts(false),
-                _ => Vec::new(),
-            },
-            lacks_completions: lacks_completions(call, &self.server),
-            suspension: match call.method {
-                // Who wants to be told no more asks for nothing.
-                Some(Method::ResourcesUnsubscribe) => SuspensionFacts::Nothing,
-                _ => SuspensionFacts::Item(call.flow_of(&self.description)),
-            },
-            ..self.description.facts(call.method)
-        }
-    }
-
-    fn send(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) {
+impl CallHandler for ServerHost {
+    fn handle(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) -> Option<ServerCall> {
+        let id = &*call.target.description().server;
+        let Some(server) = self.servers().get(id).cloned() else {
+            let message = format!("{id} is not available: it was removed from the registry");
+            let failure = Failure::new(Code::IntegrationUnavailable, message).of_server(id);
+            chain.finish(vec![(call, CallOutcome::Failed(failure))]);
+            return None;
+        };
         match call.method {
-            Some(Method::SkillsGet) => drop(tokio::spawn(self.get_skill(chain.clone(), call))),
-            Some(Method::DirectoryRead) => self.read_directory(chain, call),
-            _ => self.server.call(call),
+            Some(Method::SkillsGet) => {
+                tokio::spawn(self.get_skill(server, chain.clone(), call));
+                None
+            }
+            Some(Method::DirectoryRead) => self.read_directory(server, chain, call),
+            _ => Some((call, server)),
         }
-    }
-
-    fn check_content(&self, result: Json<'_>) -> Result<(), Failure> {
-        if self.skills.is_empty() {
-            return Ok(());
-        }
-        let TargetDescription {
-            server, operation, ..
-        } = &self.description;
-        SkillContent::of(server, operation, &self.skills).check_content(result)
     }
 }
 
-impl ResourceTarget {
+impl ServerHost {
     /// Answers `skills/get` with the entry that the server gives now, if it is as approved.
-    async fn get_skill(self: Arc<Self>, chain: Arc<Chain>, call: Box<Call>) {
-        let TargetDescription {
-            server, operation, ..
-        } = &self.description;
+    async fn get_skill(
+        self: Arc<Self>,
+        server: Arc<HostedServer>,
+        chain: Arc<Chain>,
+        call: Box<Call>,
+    ) {
+        let operation = &*call.target.description().operation.clone();
         let (client, version) = (call.client.clone(), call.version);
         let mut answered = None;
-        let ask = async { answered = Some(self.server.skill(&client, operation).await) };
+        let ask = async { answered = Some(server.skill(&client, operation).await) };
         let Some(call) = SuspendedCall::until(ask, &chain, call).await else {
             return;
         };
         let outcome = match answered {
             Some(Ok(SkillAnswer::Approved)) => {
-                let table = self.host.table();
+                let table = self.table();
                 let is_narrowed = chain.rules.rights(&client).is_narrowed();
                 let definition = |item: &Arc<Item>| match is_narrowed {
                     true => item.own_definition(version),
                     false => item.definition(&item.exposed, version, client.caller.uid),
                 };
                 let item = table
-                    .by_own_name(Feature::Skill, server, operation)
+                    .by_own_name(Feature::Skill, &server.spec.id, operation)
                     .map(definition);
                 let entry = item
                     .as_ref()
                     .and_then(|entry| std::str::from_utf8(entry).ok());
-                let ttl = self.server.offer.catalogue().ttl_ms(Feature::Skill);
+                let ttl = server.offer.catalogue().ttl_ms(Feature::Skill);
                 match entry {
                     Some(entry) => CallOutcome::result(skills::get_result(entry, ttl, version)),
                     None => CallOutcome::error(RpcError::unknown("skill", operation, None)),
@@ -283,29 +239,31 @@ impl ResourceTarget {
         chain.finish(vec![(call, outcome)]);
     }
 
-    /// Answers `resources/directory/read` from the approved entries of skills, or has the server
-    /// answer.
-    fn read_directory(&self, chain: &Arc<Chain>, call: Box<Call>) {
-        let TargetDescription {
-            server, operation, ..
-        } = &self.description;
+    /// Answers `resources/directory/read` from the approved entries of skills. The call is given
+    /// back if the server has to answer.
+    fn read_directory(
+        &self,
+        server: Arc<HostedServer>,
+        chain: &Arc<Chain>,
+        call: Box<Call>,
+    ) -> Option<ServerCall> {
+        let (spec, operation) = (&server.spec, &call.target.description().operation);
         let rights = chain.rules.rights(&call.client);
-        let files = SkillContent::files_below(&self.server, operation);
+        let files = SkillContent::files_below(&server, operation);
         let files = files.iter().map(String::as_str);
-        let seen = files.filter(|uri| rights.sees(server, Feature::Resource, uri));
-        let has_prefix = self.server.spec.entry.prefix && !rights.is_narrowed();
+        let seen = files.filter(|uri| rights.sees(&spec.id, Feature::Resource, uri));
+        let has_prefix = spec.entry.prefix && !rights.is_narrowed();
         let exposed = |own: &str| match has_prefix {
-            true => uri::exposed(server, own),
+            true => uri::exposed(&spec.id, own),
             false => own.to_owned(),
         };
         let outcome = match skills::directory_result(operation, seen, exposed, call.version) {
             Some(result) => CallOutcome::result(result),
-            None if self.server.offer.catalogue().can().directories => {
-                return self.server.call(call);
-            }
+            None if server.offer.catalogue().can().directories => return Some((call, server)),
             None => CallOutcome::error(RpcError::unknown("directory", operation, None)),
         };
         chain.finish(vec![(call, outcome)]);
+        None
     }
 }
 
