@@ -201,13 +201,10 @@ impl Scheduler {
             Err(why) => return Ok(Some(format!("{why:#}"))),
         };
         let rules = &self.board.rules;
-        let closed = !rules.gates.load().is_open(Gate::Write)
-            || rules
-                .clients
-                .load()
-                .rights(&caller)
-                .closes(Gate::Write)
-                .is_some();
-        Ok(closed.then(|| "the write gate is closed for who created it".to_owned()))
+        let (daemon, rights) = (**rules.gates.load(), rules.clients.load().rights(&caller));
+        let write = rights.caller_gates(daemon, daemon).check(Gate::Write);
+        Ok(write
+            .err()
+            .map(|_| "the write gate is closed for who created it".to_owned()))
     }
 }

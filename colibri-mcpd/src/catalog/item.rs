@@ -99,8 +99,8 @@ impl Item {
             pin: Some(standing),
             prompt_contract: (server.spec.contract.clone()).filter(|_| feature == Feature::Prompt),
             check: is_tool.then(|| ArgumentCheck::of(server, own, raw)),
-            skills: None,
             confirmation: ConfirmationRule::Entry,
+            ..TargetRules::default()
         };
         Item {
             target: CallTarget::of_server(description, rules, server.clone()),

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::{ServerHost, resource};
 use crate::builtin;
 use crate::relay::{
@@ -74,16 +76,31 @@ impl LookupKey {
         }
     }
 
-    /// The description of the lookup at these servers.
-    fn description(&self, place: &UnseenServers) -> TargetDescription {
+    /// The name or URI.
+    fn name(&self) -> &String {
         let (LookupKey::Exposed(_, name)
         | LookupKey::Called(name)
         | LookupKey::Uri(_, name)
         | LookupKey::Origin(_, name)
         | LookupKey::Own(_, _, name)) = self;
+        name
+    }
+
+    /// The target that this refuses: of which account it is meant to be is not known.
+    fn of_no_account(&self, refusal: Failure) -> Arc<CallTarget> {
+        let rules = TargetRules {
+            account_refusal: Some(Box::new(refusal)),
+            ..TargetRules::default()
+        };
+        let description = self.description(None);
+        CallTarget::new(description, rules, Destination::Known(Mutex::default()))
+    }
+
+    /// The description of the lookup at these servers.
+    fn description(&self, place: Option<&UnseenServers>) -> TargetDescription {
         let (server, operation) = match place {
-            UnseenServers::At(server, name) => (Some(server), name),
-            UnseenServers::Among(_) => (None, name),
+            Some(UnseenServers::At(server, name)) => (Some(server), name),
+            Some(UnseenServers::Among(_)) | None => (None, self.name()),
         };
         // A client's own words go to the records: no more of them than a tool's name can have.
         let end = operation.char_indices().nth(200);
@@ -163,9 +180,11 @@ impl ServerHost {
         rights: &Rights,
         version: Version,
     ) -> Result<Arc<CallTarget>, CallOutcome> {
-        let wanted = self
-            .of_account(wanted, rights)
-            .map_err(CallOutcome::Failed)?;
+        let wanted = match self.of_account(&wanted, rights) {
+            Ok(Some(meant)) => meant,
+            Ok(None) => wanted,
+            Err(refusal) => return Ok(wanted.of_no_account(refusal)),
+        };
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
             Look::Seek(place) => {
@@ -173,7 +192,7 @@ impl ServerHost {
                     refuses_tasks: true,
                     ..TargetRules::default()
                 };
-                let description = wanted.description(&place);
+                let description = wanted.description(Some(&place));
                 let lookup = Arc::new(DiscoveryLookup {
                     host: self.clone(),
                     wanted,
@@ -200,13 +219,17 @@ impl ServerHost {
         }
     }
 
-    /// The key of the item that a client means: where it names an entry with accounts as a server,
-    /// the item of the account that policy says.
+    /// The key of the item that a client means that names an entry with accounts as a server: the
+    /// item of the account that policy says. `None`: it names no such entry.
     ///
     /// # Errors
     /// As [`ServerHost::server_meant`].
-    fn of_account(&self, wanted: LookupKey, rights: &Rights) -> Result<LookupKey, Failure> {
-        let named = match &wanted {
+    fn of_account(
+        &self,
+        wanted: &LookupKey,
+        rights: &Rights,
+    ) -> Result<Option<LookupKey>, Failure> {
+        let named = match wanted {
             LookupKey::Exposed(_, name) | LookupKey::Called(name) => name.split_once("__"),
             LookupKey::Origin(id, own) => Some((id.as_str(), own.as_str())),
             LookupKey::Uri(..) | LookupKey::Own(..) => None,
@@ -214,25 +237,25 @@ impl ServerHost {
         let Some((named, own)) =
             named.filter(|(named, _)| !self.servers.load().contains_key(*named))
         else {
-            return Ok(wanted);
+            return Ok(None);
         };
         let id = self.server_meant(named, rights)?;
         if id == named {
-            return Ok(wanted);
+            return Ok(None);
         }
         let table = self.table();
-        let known = match &wanted {
+        let known = match wanted {
             LookupKey::Exposed(feature, name) => table.by_shown_name(*feature, name, rights),
             LookupKey::Called(name) => table.by_shown_name(Feature::Tool, name, rights),
             _ => None,
         };
-        Ok(match wanted.feature() {
+        Ok(Some(match wanted.feature() {
             Feature::Tool => LookupKey::Origin(id, known.map_or(own, |item| &item.own).to_owned()),
             feature => LookupKey::Exposed(
                 feature,
                 known.map_or_else(|| format!("{id}__{own}"), |item| item.exposed.clone()),
             ),
-        })
+        }))
     }
 
     /// The server that a client is to see alone that names it so.
@@ -257,31 +280,10 @@ impl ServerHost {
         };
         let accounts = servers.iter().filter(|(id, server)| is_there(id, server));
         let accounts: Vec<&str> = accounts.map(|(id, _)| id.as_str()).collect();
-        let Some(first) = accounts.first() else {
-            return Ok(named.to_owned());
-        };
-        let place = rights.accounts_place();
-        let why = match rights.account(named) {
-            Some(meant) if accounts.contains(&meant) => return Ok(meant.to_owned()),
-            Some(meant) => {
-                format!("policy says {meant}, which this user may not use or there is not")
-            }
-            None => "policy does not say which of them this user means".to_owned(),
-        };
-        let account = first
-            .strip_prefix(named)
-            .unwrap_or(first)
-            .trim_start_matches('-');
-        let message = format!(
-            "{named} has accounts ({}), and {why}: {place}",
-            accounts.join(", ")
-        );
-        let advice = format!(
-            "name one of them in place of {named}, as in {first}__TOOL; or the operator chooses by \"accounts\": \
-             {{\"{named}\": \"{account}\"}} in this user's entry of that file"
-        );
-        let failure = Failure::new(Code::PolicyDenied, message).by_rule(place);
-        Err(failure.advising(advice))
+        match accounts.is_empty() {
+            true => Ok(named.to_owned()),
+            false => rights.account_among(named, &accounts).map(str::to_owned),
+        }
     }
 
     /// The name nearest to one that nothing has, among those that this client may use: of a tool or

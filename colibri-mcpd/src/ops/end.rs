@@ -3,7 +3,7 @@
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::method::{DaemonMethod, MethodCall, check_operator};
+use super::method::{DaemonMethod, MethodCall};
 use crate::relay::CallOutcome;
 use colibri_protocol::{Code, Failure};
 
@@ -12,6 +12,7 @@ pub(super) struct EndMethod;
 
 impl DaemonMethod for EndMethod {
     const NAME: &'static str = "colibri/end";
+    const FOR_OPERATORS: bool = true;
     /// It ends although nothing can be recorded: a full disk keeps nobody from removing it.
     const UNRECORDED: bool = true;
     const STRICT: bool = true;
@@ -19,24 +20,14 @@ impl DaemonMethod for EndMethod {
 
     fn start(_: IgnoredAny, request: MethodCall) {
         let daemon = request.daemon.clone();
-        let refusal = match check_operator(&daemon, &request.call.client) {
-            Err(failure) => Some(failure),
-            Ok(_) if daemon.config.consent.is_none() => Some(
-                Failure::new(
-                    Code::PolicyDenied,
-                    "this daemon is a service, and no client ends it",
-                )
+        if daemon.config.consent.is_none() {
+            let why = "this daemon is a service, and no client ends it";
+            let failure = Failure::new(Code::PolicyDenied, why)
                 .by_rule("private")
-                .advising("stop the service"),
-            ),
-            Ok(_) => None,
-        };
-        match refusal {
-            Some(failure) => request.finish(CallOutcome::Failed(failure)),
-            None => {
-                request.finish(CallOutcome::result(json!({}).to_string().into_bytes()));
-                daemon.told_to_end.notify_one();
-            }
+                .advising("stop the service");
+            return request.finish(CallOutcome::Failed(failure));
         }
+        request.finish(CallOutcome::result(json!({}).to_string().into_bytes()));
+        daemon.told_to_end.notify_one();
     }
 }

@@ -10,7 +10,7 @@ use colibri_api::{
 use serde::Serialize;
 use tracing::info;
 
-use super::method::{DaemonMethod, MethodCall, check_operator};
+use super::method::{DaemonMethod, MethodCall};
 use crate::daemon::Daemon;
 use crate::relay::{Call, CallOutcome, Client};
 use crate::servers::HostedServer;
@@ -113,7 +113,7 @@ fn account(
         .into());
     };
     if account.owner() == TokenOwner::Everybody {
-        check_operator(daemon, client).map_err(LoginRefusal::Policy)?;
+        rights.check_operator().map_err(LoginRefusal::Policy)?;
     }
     Ok((server.clone(), account))
 }

@@ -6,9 +6,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::daemon::Daemon;
-use crate::relay::{Call, CallOutcome, Chain, Client};
-use colibri_policy::{Gate, Rights};
-use colibri_protocol::{Code, Failure, RpcError};
+use crate::relay::{Call, CallOutcome, Chain};
+use colibri_policy::Gate;
+use colibri_protocol::RpcError;
 use colibri_text::brief;
 use colibri_wire::Json;
 
@@ -23,10 +23,17 @@ pub(super) trait DaemonMethod: 'static {
     const IS_LOOK: bool = false;
     /// True if it is answered where nothing can be recorded.
     const UNRECORDED: bool = Self::IS_LOOK;
+    /// True if it is for operators.
+    const FOR_OPERATORS: bool = false;
     /// True if unknown parameters are refused.
     const STRICT: bool = false;
     /// The parameters of a request.
     type Parameters: DeserializeOwned + Send + Sync + 'static;
+
+    /// True if a request with these parameters is for operators.
+    fn is_for_operators(_: &Self::Parameters) -> bool {
+        Self::FOR_OPERATORS
+    }
 
     /// Checks the parameters beyond their types.
     ///
@@ -47,8 +54,14 @@ pub(crate) struct MethodCall {
     pub call: Box<Call>,
 }
 
-/// The answer to one request, whose parameters were read.
-pub(crate) type MethodWork = Box<dyn FnOnce(MethodCall) + Send + Sync>;
+/// One request, whose parameters were read.
+pub(crate) struct MethodWork {
+    pub(crate) is_for_operators: bool,
+    pub(crate) answer: MethodAnswer,
+}
+
+/// Begins to answer a request.
+pub(crate) type MethodAnswer = Box<dyn FnOnce(MethodCall) + Send + Sync>;
 
 /// A row of the table of methods.
 pub(crate) struct MethodEntry {
@@ -70,7 +83,10 @@ impl MethodEntry {
             is_unrecorded: M::UNRECORDED,
             prepare: |params| {
                 let parameters = read_parameters::<M>(params)?;
-                Ok(Box::new(move |request| M::start(parameters, request)))
+                Ok(MethodWork {
+                    is_for_operators: M::is_for_operators(&parameters),
+                    answer: Box::new(move |request| M::start(parameters, request)),
+                })
             },
         }
     }
@@ -115,21 +131,4 @@ pub(super) fn read_parameters<M: DaemonMethod>(
     };
     M::check(&parameters)?;
     Ok(parameters)
-}
-
-/// The rights of a caller who is an operator.
-///
-/// # Errors
-/// [`Code::PolicyDenied`], for everybody else.
-pub(super) fn check_operator(daemon: &Daemon, client: &Client) -> Result<Arc<Rights>, Failure> {
-    let rights = daemon.chain.rules.rights(client);
-    if rights.operator {
-        return Ok(rights);
-    }
-    let clients = daemon.config.clients.display();
-    let why =
-        format!("this method is for operators: root, and who has \"operator\": true in {clients}");
-    Err(Failure::new(Code::PolicyDenied, why)
-        .by_rule(format!("{clients}: operator"))
-        .advising("ask an operator, or root, to do it"))
 }

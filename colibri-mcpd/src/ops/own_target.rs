@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::listen;
-use super::method::{MethodCall, MethodEntry, MethodWork};
+use super::method::{MethodAnswer, MethodCall, MethodEntry, MethodWork};
 use super::script;
 use super::status::CallerFacts;
 use super::task_actor::TaskActor;
@@ -35,7 +35,7 @@ pub(crate) enum Own {
     /// A request about a skill of the daemon's own.
     Skill(Arc<Daemon>, Method, String),
     /// A method of the daemon's own, until it is answered.
-    Method(Arc<Daemon>, Mutex<Option<MethodWork>>),
+    Method(Arc<Daemon>, Mutex<Option<MethodAnswer>>),
 }
 
 /// The description of what the daemon answers.
@@ -49,15 +49,7 @@ fn described(operation: &str, gate: Gate) -> TargetDescription {
 }
 
 impl Own {
-    fn target(
-        self,
-        description: TargetDescription,
-        confirmation: ConfirmationRule,
-    ) -> Arc<CallTarget> {
-        let rules = TargetRules {
-            confirmation,
-            ..TargetRules::default()
-        };
+    fn target(self, description: TargetDescription, rules: TargetRules) -> Arc<CallTarget> {
         CallTarget::new(description, rules, Destination::Handler(Arc::new(self)))
     }
 
@@ -98,13 +90,13 @@ impl Own {
         cursor: Option<ListCursor>,
     ) -> Arc<CallTarget> {
         let description = described(Method::list_of(feature).as_str(), Gate::None);
-        Own::List(daemon, feature, cursor).target(description, ConfirmationRule::Nothing)
+        Own::List(daemon, feature, cursor).target(description, TargetRules::default())
     }
 
     /// A request about a file, a directory or the entry of a skill of ours, by its URI.
     pub(crate) fn skill(daemon: Arc<Daemon>, method: Method, uri: String) -> Arc<CallTarget> {
         let description = described(method.as_str(), Gate::None);
-        Own::Skill(daemon, method, uri).target(description, ConfirmationRule::Nothing)
+        Own::Skill(daemon, method, uri).target(description, TargetRules::default())
     }
 
     /// `subscriptions/listen`.
@@ -114,7 +106,7 @@ impl Own {
         listen: SubscriptionFilter,
     ) -> Arc<CallTarget> {
         let description = described(Method::SubscriptionsListen.as_str(), Gate::None);
-        Own::Listen(daemon, id, listen).target(description, ConfirmationRule::Nothing)
+        Own::Listen(daemon, id, listen).target(description, TargetRules::default())
     }
 
     /// A method of the daemon's own, whose parameters were read.
@@ -131,7 +123,11 @@ impl Own {
             free,
             ..described(entry.name, entry.gate)
         };
-        Own::Method(daemon, Mutex::new(Some(work))).target(description, ConfirmationRule::Nothing)
+        let rules = TargetRules {
+            is_for_operators: work.is_for_operators,
+            ..TargetRules::default()
+        };
+        Own::Method(daemon, Mutex::new(Some(work.answer))).target(description, rules)
     }
 
     /// A call of a tool of ours.
@@ -144,11 +140,14 @@ impl Own {
             free: tool.rules.free,
             ..described(tool.name, gate)
         };
-        let confirmation = match tool.rules.confirm {
-            Some(rule) => ConfirmationRule::OwnTool(rule),
-            None => ConfirmationRule::Nothing,
+        let rules = TargetRules {
+            confirmation: match tool.rules.confirm {
+                Some(rule) => ConfirmationRule::OwnTool(rule),
+                None => ConfirmationRule::Nothing,
+            },
+            ..TargetRules::default()
         };
-        Own::Tool(daemon, tool).target(description, confirmation)
+        Own::Tool(daemon, tool).target(description, rules)
     }
 }
 
@@ -199,10 +198,10 @@ impl Own {
             }
             Own::Listen(daemon, id, filter) => listen::start(daemon, chain, call, id, filter),
             Own::Method(daemon, work) => {
-                let Some(work) = work.lock().take() else {
+                let Some(answer) = work.lock().take() else {
                     return chain.finish(vec![(call, CallOutcome::Cancelled)]);
                 };
-                work(MethodCall {
+                answer(MethodCall {
                     daemon: daemon.clone(),
                     chain: chain.clone(),
                     call,

@@ -19,6 +19,7 @@ pub(super) struct ListPins;
 
 impl DaemonMethod for ListPins {
     const NAME: &'static str = "colibri/pins";
+    const FOR_OPERATORS: bool = true;
     type Parameters = PinsRequest;
 
     fn start(asked: PinsRequest, request: MethodCall) {
@@ -33,6 +34,7 @@ pub(super) struct DiffPins;
 
 impl DaemonMethod for DiffPins {
     const NAME: &'static str = "colibri/pin-diff";
+    const FOR_OPERATORS: bool = true;
     type Parameters = PinDiffRequest;
 
     fn start(asked: PinDiffRequest, request: MethodCall) {
@@ -47,6 +49,7 @@ pub(super) struct AcceptPins;
 
 impl DaemonMethod for AcceptPins {
     const NAME: &'static str = "colibri/pin-accept";
+    const FOR_OPERATORS: bool = true;
     type Parameters = PinAcceptRequest;
 
     fn check(asked: &PinAcceptRequest) -> Result<(), RpcError> {

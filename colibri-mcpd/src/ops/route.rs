@@ -176,9 +176,20 @@ impl RouteQuery<'_> {
     }
 
     fn find_as(&self, operation: &str, wanted: LookupKey, version: Version) -> Arc<CallTarget> {
+        self.find_behind(Gate::None, operation, wanted, version)
+    }
+
+    /// The same, where a gate stands in front of the answer that there is no such thing.
+    fn find_behind(
+        &self,
+        gate: Gate,
+        operation: &str,
+        wanted: LookupKey,
+        version: Version,
+    ) -> Arc<CallTarget> {
         let rights = self.daemon.chain.rules.rights(self.client);
         let found = self.daemon.host.find(wanted, &rights, version);
-        found.unwrap_or_else(|outcome| Own::over(operation, Gate::None, outcome))
+        found.unwrap_or_else(|outcome| Own::over(operation, gate, outcome))
     }
 
     /// The target that completes an argument of a prompt, or of a template of resources: its
@@ -227,7 +238,7 @@ impl RouteQuery<'_> {
             Err(error) => return Ok(Own::done(definition, error.outcome())),
         };
         let wanted = LookupKey::Origin(call.server, call.tool);
-        let target = self.find_as(definition.name, wanted, version);
+        let target = self.find_behind(definition.gate, definition.name, wanted, version);
         parts.arguments = within(outer, call.arguments);
         Ok(target)
     }

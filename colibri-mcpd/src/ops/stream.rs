@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::frames::{notification, raw};
-use super::method::{MethodCall, check_operator};
+use super::method::MethodCall;
 use crate::daemon::Daemon;
 use crate::daemon::connections::stream_ended;
 use crate::relay::{CallOutcome, Chain, Client, SuspendedCall};
@@ -101,7 +101,8 @@ impl AnswerStream {
     /// Ends the stream unless its client is an operator still: the right can be taken away. `true`:
     /// it has ended.
     pub(super) fn end_unless_operator(&self) -> bool {
-        let is_refused = check_operator(&self.daemon, &self.client).is_err();
+        let rights = self.daemon.chain.rules.rights(&self.client);
+        let is_refused = rights.check_operator().is_err();
         if is_refused {
             self.end("you are no operator any more");
         }

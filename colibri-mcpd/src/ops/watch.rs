@@ -17,6 +17,11 @@ impl DaemonMethod for WatchMethod {
     const NAME: &'static str = "colibri/watch";
     type Parameters = WatchRequest;
 
+    /// Tasks are told to whoever sees them.
+    fn is_for_operators(asked: &WatchRequest) -> bool {
+        !matches!(asked, WatchRequest::Tasks { .. })
+    }
+
     fn start(asked: WatchRequest, request: MethodCall) {
         match asked {
             WatchRequest::Notices => watch_notices::watch(request),

@@ -6,15 +6,11 @@ use colibri_api::{Notice, NoticeNotification};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::method::{MethodCall, check_operator};
+use super::method::MethodCall;
 use super::stream::AnswerStream;
-use crate::relay::CallOutcome;
 
 /// Begins to tell notices.
 pub(super) fn watch(request: MethodCall) {
-    if let Err(failure) = check_operator(&request.daemon, &request.call.client) {
-        return request.finish(CallOutcome::Failed(failure));
-    }
     // From here on, so that nothing is missed that happens from now on.
     let notices = request.daemon.notices.watch();
     tokio::spawn(tell(AnswerStream::begin(request), notices));

@@ -10,7 +10,7 @@ use super::target::{TargetDescription, Upstream};
 use colibri_policy::{
     CompiledCheck, Contract, PinStatus, RuleVerdict, SkillFacts, SuspensionFacts, TargetFacts,
 };
-use colibri_protocol::{Failure, Method};
+use colibri_protocol::{Code, Failure, Method};
 use colibri_wire::Json;
 
 /// The target of a call.
@@ -23,6 +23,10 @@ pub struct CallTarget {
 /// The rules on a target. What it has no part of is empty, and holds no call.
 #[derive(Default)]
 pub struct TargetRules {
+    /// True if it is a method for operators.
+    pub is_for_operators: bool,
+    /// The reason for which it is not known which account of an entry is meant.
+    pub account_refusal: Option<Box<Failure>>,
     /// The verdict of its entry's rules.
     pub verdict: RuleVerdict,
     /// True if it could answer with a task, which nobody could ask for.
@@ -147,6 +151,8 @@ impl CallTarget {
             is_counted: described.is_counted(call.method),
             is_free_for_people: described.free.by_people,
             is_free_for_agents: described.free.by_agents,
+            is_for_operators: rules.is_for_operators,
+            account_refusal: rules.account_refusal.as_deref(),
             verdict: Cow::Borrowed(&rules.verdict),
             refuses_tasks: rules.refuses_tasks,
             pin: rules.pin.as_ref(),
@@ -173,6 +179,12 @@ impl CallTarget {
                 }
             },
         }
+    }
+
+    /// True if who finds tools by their names is not told of this refusal: what policy denies is to
+    /// them as if nobody had it. The accounts of an entry are theirs.
+    pub(super) fn is_hidden_by(&self, failure: &Failure) -> bool {
+        failure.code == Code::PolicyDenied && self.rules.account_refusal.is_none()
     }
 
     /// Checks the content of a resource that the server answered with.

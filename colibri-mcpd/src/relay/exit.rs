@@ -135,7 +135,7 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
         CallOutcome::Failed(failure) => failed(failure, None),
         CallOutcome::Refused(failure) => {
             let told = match &call.parts.called {
-                Some(name) if failure.code == Code::PolicyDenied => Some(no_such_tool(name)),
+                Some(name) if call.target.is_hidden_by(&failure) => Some(no_such_tool(name)),
                 _ => None,
             };
             failed(failure, told)

@@ -8,7 +8,7 @@ use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
 use colibri_policy::{AnswerContract, Gate};
-use colibri_protocol::{Feature, Method, MirroredArgument};
+use colibri_protocol::{Failure, Feature, Method, MirroredArgument};
 
 /// The server's name of what the daemon answers itself.
 pub const COLIBRI: &str = "colibri";
@@ -137,6 +137,11 @@ pub trait Upstream: Send + Sync {
     /// Takes a call over, which may have been cancelled. Whatever happens to it, it ends in
     /// [`super::Chain::finish`], once.
     fn call(self: Arc<Self>, call: Box<Call>);
+
+    /// The reason for which it would take no call of this user now.
+    fn refusal(&self, _uid: u32) -> Option<Failure> {
+        None
+    }
 
     /// True if it can be asked for completions.
     fn completes(&self) -> bool {

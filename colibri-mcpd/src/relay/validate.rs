@@ -42,6 +42,7 @@ impl Chain {
             arguments: call.arguments(),
             as_task: call.parts.task,
             session_flow: &|| self.session_flow(client, target.description()),
+            unavailable: &|| target.description().upstream()?.refusal(client.caller.uid),
             allowed: call.entry.allowed.as_deref(),
         })
     }

@@ -46,12 +46,18 @@ impl Breaker {
         if !self.is_open() {
             return Ok(());
         }
-        let now = Instant::now();
-        if let Some(next) = self.next_trial.filter(|next| *next > now) {
-            return Err(next - now);
+        if let Some(wait) = self.wait() {
+            return Err(wait);
         }
-        self.next_trial = Some(now + BETWEEN_TRIALS);
+        self.next_trial = Some(Instant::now() + BETWEEN_TRIALS);
         Ok(())
+    }
+
+    /// The time until the next trial; `None`: a call would pass now.
+    pub(super) fn wait(&self) -> Option<Duration> {
+        let next = self.next_trial.filter(|_| self.is_open())?;
+        let wait = next.saturating_duration_since(Instant::now());
+        (!wait.is_zero()).then_some(wait)
     }
 
     /// The reason for which it is open.

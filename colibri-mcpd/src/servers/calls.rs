@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
+use super::breaker::Breaker;
 use super::elicitation::exclusive_slots::SlotHolder;
 use super::retry::{self, Health};
 use super::server::HostedServer;
@@ -73,14 +74,17 @@ impl HostedServer {
         }
         let mut inner = self.inner();
         let breaker = inner.breakers.get_mut(&call.client.caller.uid)?;
-        let wait = breaker.admit().err()?.as_secs_f64().ceil();
-        let failure = self.unavailable(format!(
-            "{}; your next trial is in {wait} s",
-            breaker.reason()
-        ));
-        Some(failure.advising(format!(
+        let wait = breaker.admit().err()?;
+        Some(self.left_alone(breaker, wait))
+    }
+
+    /// The failure of a call that comes before the next trial, after this wait.
+    pub(super) fn left_alone(&self, breaker: &Breaker, wait: Duration) -> Failure {
+        let (wait, reason) = (wait.as_secs_f64().ceil(), breaker.reason());
+        let failure = self.unavailable(format!("{reason}; your next trial is in {wait} s"));
+        failure.advising(format!(
             "call it again in {wait} s; an operator can see what is wrong: colibri-mcp status"
-        )))
+        ))
     }
 
     /// Sends a call to a process for its caller, started if need be.

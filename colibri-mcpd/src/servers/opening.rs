@@ -35,10 +35,7 @@ impl HostedServer {
         {
             let mut inner = self.inner();
             if let Some(reason) = &inner.blocked {
-                let message = format!("{} is blocked: {reason}", self.spec.id);
-                return Err(Failure::new(Code::ServerUnstartable, message)
-                    .of_server(&*self.spec.id)
-                    .into());
+                return Err(self.blocked(reason).into());
             }
             if inner.retired {
                 return Err(self.unavailable("it was removed from the registry").into());

@@ -150,6 +150,12 @@ impl HostedServer {
         }
     }
 
+    /// The failure of a call to a server that its operator, or a fault of its entry, blocks.
+    pub(super) fn blocked(&self, reason: &str) -> Failure {
+        let message = format!("{} is blocked: {reason}", self.spec.id);
+        self.spec.failure(Code::ServerUnstartable, message)
+    }
+
     pub(super) fn unavailable(&self, why: impl Into<String>) -> Failure {
         let message = format!("{} is not available: {}", self.spec.id, why.into());
         Failure::new(Code::IntegrationUnavailable, message).of_server(&*self.spec.id)
@@ -272,6 +278,15 @@ impl HostedServer {
 impl Upstream for HostedServer {
     fn call(self: Arc<Self>, call: Box<Call>) {
         self.take(call);
+    }
+
+    fn refusal(&self, uid: u32) -> Option<Failure> {
+        let inner = self.inner();
+        let blocked = inner.blocked.as_deref().map(|reason| self.blocked(reason));
+        blocked.or_else(|| {
+            let breaker = inner.breakers.get(&uid)?;
+            Some(self.left_alone(breaker, breaker.wait()?))
+        })
     }
 
     /// 2024-11-05 had completions and no word for them.

@@ -586,9 +586,49 @@ impl Rights {
         said.eq(others.rules.iter().map(|rule| &rule.accounts))
     }
 
-    /// The place where policy says which accounts this caller means.
-    pub fn accounts_place(&self) -> String {
-        self.places("accounts")
+    /// The account of an entry that this caller means, of those (ids of servers) that it may see.
+    ///
+    /// # Errors
+    /// [`Code::PolicyDenied`]: policy says none, or another one.
+    pub fn account_among<'a>(&self, entry: &str, accounts: &[&'a str]) -> Result<&'a str, Failure> {
+        let meant = self.account(entry);
+        if let Some(account) = accounts.iter().find(|account| Some(**account) == meant) {
+            return Ok(account);
+        }
+        let (list, place) = (accounts.join(", "), self.places("accounts"));
+        let why = match meant {
+            Some(meant) => {
+                format!("policy says {meant}, which this user may not use or there is not")
+            }
+            None => "policy does not say which of them this user means".to_owned(),
+        };
+        let first = accounts.first().copied().unwrap_or(entry);
+        let account = first.strip_prefix(entry).unwrap_or(first);
+        let advice = format!(
+            "name one of them in place of {entry}, as in {first}__TOOL; or the operator chooses by \"accounts\": \
+             {{\"{entry}\": \"{}\"}} in this user's entry of that file",
+            account.trim_start_matches('-')
+        );
+        let message = format!("{entry} has accounts ({list}), and {why}: {place}");
+        Err(Failure::new(Code::PolicyDenied, message)
+            .by_rule(place)
+            .advising(advice))
+    }
+
+    /// Checks that this caller is an operator.
+    ///
+    /// # Errors
+    /// [`Code::PolicyDenied`], for everybody else.
+    pub fn check_operator(&self) -> Result<(), Failure> {
+        if self.operator {
+            return Ok(());
+        }
+        let file = &self.file;
+        let why =
+            format!("this method is for operators: root, and who has \"operator\": true in {file}");
+        Err(Failure::new(Code::PolicyDenied, why)
+            .by_rule(format!("{file}: operator"))
+            .advising("ask an operator, or root, to do it"))
     }
 
     /// The place of this caller's cost rule.
@@ -734,10 +774,24 @@ mod tests {
             (of_agent.account("git"), of_agent.account("github")),
             (Some("git-y"), None)
         );
+        let refusal = rights(&clients, 1003)
+            .account_among("github", &["github-home", "github-work"])
+            .unwrap_err();
         assert!(
-            rights(&clients, 1003)
-                .accounts_place()
+            refusal
+                .rule
+                .unwrap()
                 .contains("groups.dev.accounts, groups.ops.accounts")
+        );
+        let known = ["github-home", "github-work"];
+        let meant = rights(&clients, 1001).account_among("github", &known);
+        assert_eq!(meant, Ok("github-work"));
+        let refusal = rights(&clients, 1001).account_among("github", &["github-home"]);
+        assert!(
+            refusal
+                .unwrap_err()
+                .message
+                .contains("policy says github-work")
         );
         let servers = BTreeMap::from([("github-work", ()), ("mail-a", ()), ("git-x-1", ())]);
         let servers = servers

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use colibri_api::{CostDay, CostMode};
-use colibri_protocol::Feature;
+use colibri_protocol::{Failure, Feature};
 
 use crate::agent_tools::AgentTools;
 use crate::check::ToolCheck;
@@ -29,6 +29,8 @@ pub struct CallFacts<'a> {
     pub as_task: bool,
     /// The limits of its session, looked up where something could be held by them.
     pub session_flow: &'a dyn Fn() -> Option<&'a SessionFlow>,
+    /// The reason for which its server would take no call now, looked up before a person is asked.
+    pub unavailable: &'a dyn Fn() -> Option<Failure>,
     /// What a person has allowed of it, where it is released after it waited.
     pub allowed: Option<&'a SuspensionReasons>,
 }
@@ -78,6 +80,10 @@ pub struct TargetFacts<'a> {
     pub is_free_for_people: bool,
     /// True if an agent can call it where its budget is spent.
     pub is_free_for_agents: bool,
+    /// True if it is a method for operators.
+    pub is_for_operators: bool,
+    /// The reason for which it is not known which account of an entry is meant.
+    pub account_refusal: Option<&'a Failure>,
     /// The verdict of its entry's rules; a denial where a label of the entry cannot be applied.
     pub verdict: Cow<'a, RuleVerdict>,
     /// True if it could answer with a task, which nobody could ask for: tasks are not relayed.

@@ -8,20 +8,23 @@
 //! 1. lease: the host still has the agent's task;
 //! 2. budget: the reader of the answer has bytes left;
 //! 3. gate: open for the daemon, the connection and the user;
-//! 4. rights: the client policy, and what an agent's entry gives it;
-//! 5. rule: the entry's rules on the item, and labels that can be applied;
-//! 6. task: `params.task` is refused where nobody could ask for the result;
-//! 7. pin: the definition, and that of the skills that a resource belongs to, is as approved;
-//! 8. arguments: the contract's terms, then the tool's own schema;
-//! 9. completion: the server declares what is asked for.
+//! 4. operator: methods for operators are theirs alone;
+//! 5. account: it is known which account of an entry is meant;
+//! 6. rights: the client policy, and what an agent's entry gives it;
+//! 7. rule: the entry's rules on the item, and labels that can be applied;
+//! 8. task: `params.task` is refused where nobody could ask for the result;
+//! 9. pin: the definition, and that of the skills that a resource belongs to, is as approved;
+//! 10. arguments: the contract's terms, then the tool's own schema;
+//! 11. completion: the server declares what is asked for.
 //!
-//! Only a call that all of these let through can wait for a person, so that nobody is asked about
-//! what they refuse: for the rule of the entry, of the agent's or of a tool of Colibri's own, and
+//! Only a call that all of these let through, and whose server takes calls at all, can wait for a
+//! person, so that nobody is asked about what is refused anyway: for the rule of the entry, of the agent's or of a tool of Colibri's own, and
 //! for the limits of its session (what it may change, where its destinations come from). What a
 //! person has allowed holds a call no second time; another reason does.
 //!
 //! It has no effects: what is recorded, counted, remembered or asked is the relay's, afterwards.
-//! Two facts are made at their first use, the compiled checks and the limits of a session.
+//! Three facts are made at their first use: the compiled checks, the limits of a session, and
+//! whether the server takes calls.
 
 mod budget;
 mod facts;
@@ -87,7 +90,9 @@ fn check_refusals(call: &CallFacts<'_>) -> Result<Clearance, Failure> {
     let leased = check_lease(&call.caller)?;
     let afforded = check_budget(leased, call)?;
     let open = check_gate(afforded, call)?;
-    let granted = check_rights(open, call)?;
+    let entitled = check_operator(open, call)?;
+    let named = check_account(entitled, &call.target)?;
+    let granted = check_rights(named, call)?;
     let ruled = check_rule(granted, &call.target)?;
     let untasked = check_task(ruled, call)?;
     let pinned = check_pins(untasked, &call.target)?;
@@ -98,6 +103,8 @@ fn check_refusals(call: &CallFacts<'_>) -> Result<Clearance, Failure> {
 struct LeaseProof;
 struct BudgetProof;
 struct GateProof;
+struct OperatorProof;
+struct AccountProof;
 struct RightsProof;
 struct RuleProof;
 struct TaskProof;
@@ -136,7 +143,21 @@ fn check_gate(_: BudgetProof, call: &CallFacts<'_>) -> Result<GateProof, Failure
     }
 }
 
-fn check_rights(_: GateProof, call: &CallFacts<'_>) -> Result<RightsProof, Failure> {
+fn check_operator(_: GateProof, call: &CallFacts<'_>) -> Result<OperatorProof, Failure> {
+    if call.target.is_for_operators {
+        call.caller.rights.check_operator()?;
+    }
+    Ok(OperatorProof)
+}
+
+fn check_account(_: OperatorProof, target: &TargetFacts<'_>) -> Result<AccountProof, Failure> {
+    match target.account_refusal {
+        Some(failure) => Err(failure.clone()),
+        None => Ok(AccountProof),
+    }
+}
+
+fn check_rights(_: AccountProof, call: &CallFacts<'_>) -> Result<RightsProof, Failure> {
     let target = &call.target;
     if !target.is_own {
         let rights = call.caller.rights;
@@ -246,12 +267,14 @@ fn check_suspension(call: &CallFacts<'_>, Clearance(validation): Clearance) -> C
         limits,
     };
     if reasons.is_empty() {
-        CallDecision::Passes(validation)
-    } else {
-        CallDecision::Waits(Wait {
+        return CallDecision::Passes(validation);
+    }
+    match (call.unavailable)() {
+        Some(failure) => CallDecision::Refuses(Box::new(failure)),
+        None => CallDecision::Waits(Wait {
             validation,
             reasons,
-        })
+        }),
     }
 }
 

@@ -24,6 +24,8 @@ enum Fault {
     Lease,
     Budget,
     Gate,
+    Operator,
+    Account,
     Rights,
     Rule,
     Task,
@@ -34,7 +36,7 @@ enum Fault {
     Completion,
 }
 
-const ORDER: [(Fault, Code, Option<&str>); 11] = [
+const ORDER: [(Fault, Code, Option<&str>); 13] = [
     (Fault::Lease, Code::StoreUnavailable, None),
     (
         Fault::Budget,
@@ -42,6 +44,16 @@ const ORDER: [(Fault, Code, Option<&str>); 11] = [
         Some("agents.coder.budget.session_bytes"),
     ),
     (Fault::Gate, Code::GateClosed, Some("narrow:external-call")),
+    (
+        Fault::Operator,
+        Code::PolicyDenied,
+        Some("clients.json: operator"),
+    ),
+    (
+        Fault::Account,
+        Code::PolicyDenied,
+        Some("clients.json: others.accounts"),
+    ),
     (
         Fault::Rights,
         Code::PolicyDenied,
@@ -82,6 +94,8 @@ struct Case<'a> {
     faults: &'a [Fault],
     confirm: Option<&'a str>,
     session: Option<&'a SessionFlow>,
+    /// True if its server takes no calls now.
+    is_unavailable: bool,
     allowed: Option<&'a SuspensionReasons>,
 }
 
@@ -134,6 +148,8 @@ impl Case<'_> {
             sinks: vec!["b".to_owned()],
             ..ToolLabels::default()
         };
+        let account_refusal = rights.account_among("git", &["git-work"]).unwrap_err();
+        let unavailable = Failure::new(Code::IntegrationUnavailable, "git is left alone");
         decide(&CallFacts {
             caller: ClientFacts {
                 rights: &rights,
@@ -165,6 +181,8 @@ impl Case<'_> {
                 is_counted: true,
                 is_free_for_people: false,
                 is_free_for_agents: false,
+                is_for_operators: self.has(Fault::Operator),
+                account_refusal: self.has(Fault::Account).then_some(&account_refusal),
                 verdict: Cow::Owned(verdict),
                 refuses_tasks: true,
                 pin: Some(match self.has(Fault::Pin) {
@@ -195,6 +213,7 @@ impl Case<'_> {
             arguments,
             as_task: self.has(Fault::Task),
             session_flow: &|| self.session,
+            unavailable: &|| self.is_unavailable.then(|| unavailable.clone()),
             allowed: self.allowed,
         })
     }
@@ -259,6 +278,22 @@ fn what_nothing_refuses_waits_for_every_reason_at_once() {
 }
 
 #[test]
+fn nobody_is_asked_about_a_call_that_its_server_would_not_take() {
+    let mut case = Case {
+        confirm: Some("the rule"),
+        is_unavailable: true,
+        ..Case::default()
+    };
+    let CallDecision::Refuses(failure) = case.decide() else {
+        panic!("it is refused");
+    };
+    assert_eq!(failure.code, Code::IntegrationUnavailable);
+    // What nobody is asked about goes: its server says what it has against it.
+    case.confirm = None;
+    assert!(matches!(case.decide(), CallDecision::Passes(_)));
+}
+
+#[test]
 fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
     let rule = |rule: &str| SuspensionReasons {
         rule: Some(rule.to_owned()),
@@ -276,6 +311,7 @@ fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
             confirm,
             session,
             allowed: Some(allowed),
+            ..Case::default()
         }
         .decide()
     }
