@@ -289,10 +289,13 @@ impl Upstream for HostedServer {
         })
     }
 
-    /// 2024-11-05 had completions and no word for them.
+    /// 2024-11-05 had completions and no word for them; of a server that was never seen it is not
+    /// known yet.
     fn completes(&self) -> bool {
         let catalogue = self.offer.catalogue();
-        catalogue.can().completions || catalogue.version == Some(Version::V2024_11_05)
+        !self.offer.is_in_table()
+            || catalogue.can().completions
+            || catalogue.version == Some(Version::V2024_11_05)
     }
 
     fn prefix(&self) -> Option<&str> {
