@@ -103,7 +103,7 @@ impl Item {
             ..TargetRules::default()
         };
         Item {
-            target: CallTarget::of_server(description, rules, server.clone()),
+            target: CallTarget::handled(description, rules, server.clone()),
             feature,
             own: own.to_owned(),
             exposed: exposed.to_owned(),

@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{ServerHost, resource};
+use super::ServerHost;
 use crate::builtin;
 use crate::relay::{
-    Call, CallHandler, CallOutcome, CallTarget, Chain, Destination, ServerCall, TargetCatalog,
-    TargetDescription, TargetRules, no_such_tool,
+    Call, CallHandler, CallOutcome, CallTarget, Chain, Destination, ServerCall, TargetDescription,
+    TargetRules, no_such_tool,
 };
 use crate::servers::HostedServer;
 use colibri_policy::{Gate, Rights};
-use colibri_protocol::{Code, Failure, Feature, RpcError, Version};
-use colibri_text::brief;
+use colibri_protocol::{Failure, Feature, RpcError, Version};
 
 /// The most bytes of an unknown name that is compared with known ones, and the most of these: any
 /// client can ask.
@@ -198,11 +197,7 @@ impl ServerHost {
                     wanted,
                     place,
                 });
-                Ok(CallTarget::new(
-                    description,
-                    rules,
-                    Destination::Handler(lookup),
-                ))
+                Ok(CallTarget::handled(description, rules, lookup))
             }
             Look::Missing(why) => {
                 let known = match &wanted {
@@ -492,36 +487,5 @@ impl CallHandler for DiscoveryLookup {
             }
         });
         None
-    }
-}
-
-impl TargetCatalog for ServerHost {
-    fn present(self: Arc<Self>, target: &CallTarget) -> Result<Option<Arc<CallTarget>>, Failure> {
-        let TargetDescription {
-            server: id,
-            feature,
-            operation: own,
-            ..
-        } = target.description();
-        let (servers, table) = (self.servers(), self.table());
-        let Some(server) = servers.get(&**id) else {
-            return Ok(None);
-        };
-        let is_method = target.description().own_name.is_none();
-        let present = match feature {
-            _ if is_method => table.method(own).map(|method| method.target()),
-            Feature::Tool | Feature::Prompt => {
-                let item = table.by_own_name(*feature, id, own);
-                item.map(|item| item.target().clone())
-            }
-            Feature::Resource | Feature::Template | Feature::Skill => {
-                Some(resource::target(&self, server, *feature, own))
-            }
-        };
-        present.map(Some).ok_or_else(|| {
-            let name = brief(own, 100);
-            let message = format!("{id} no longer has {name}: it had it when the call came");
-            Failure::new(Code::NotOffered, message).of_server(&**id)
-        })
     }
 }

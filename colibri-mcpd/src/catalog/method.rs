@@ -18,16 +18,18 @@ pub struct HostMethod {
 impl HostMethod {
     /// The target of a call of it.
     pub(crate) fn target(&self) -> Arc<CallTarget> {
-        let upstream: Arc<dyn Upstream> = self.server.clone();
         let rules = TargetRules {
             // No rule of the server's own is about its methods.
             verdict: self.server.label_denial().unwrap_or_default(),
             confirmation: ConfirmationRule::Entry,
             ..TargetRules::default()
         };
-        let of = (&self.server.spec.id, upstream.clone());
+        let of = (
+            &self.server.spec.id,
+            self.server.clone() as Arc<dyn Upstream>,
+        );
         let description = TargetDescription::of_server(of, Feature::Tool, &self.name);
-        CallTarget::of_server(description, rules, upstream)
+        CallTarget::handled(description, rules, self.server.clone())
     }
 }
 

@@ -5,6 +5,7 @@ mod item;
 mod lookup;
 mod method;
 pub mod names;
+mod present;
 mod resource;
 mod skill_content;
 mod table;

@@ -14,8 +14,8 @@ use super::item::Item;
 use super::lookup::{Look, UnseenServers};
 use super::skill_content::SkillContent;
 use crate::relay::{
-    Call, CallHandler, CallOutcome, CallTarget, Chain, ConfirmationRule, Destination, ServerCall,
-    SuspendedCall, TargetDescription, TargetRules, ToolFlow,
+    Call, CallHandler, CallOutcome, CallTarget, Chain, ConfirmationRule, ServerCall, SuspendedCall,
+    TargetDescription, TargetRules, ToolFlow,
 };
 use crate::servers::{HostedServer, SkillAnswer};
 use colibri_policy::{PinCheck, PinStatus, Rights};
@@ -58,7 +58,7 @@ pub(super) fn target(
         ..TargetRules::default()
     };
     // What there is to know of skills is answered here.
-    CallTarget::new(description, rules, Destination::Handler(host.clone()))
+    CallTarget::handled(description, rules, host.clone())
 }
 
 /// The pin status of a resource: its own if it is listed, or that of the templates that it could

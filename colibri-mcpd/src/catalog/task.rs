@@ -58,7 +58,7 @@ impl ServerHost {
             )
         };
         let rules = TargetRules::default();
-        Ok(CallTarget::of_server(description, rules, server))
+        Ok(CallTarget::handled(description, rules, server))
     }
 }
 

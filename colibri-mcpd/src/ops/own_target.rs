@@ -50,7 +50,7 @@ fn described(operation: &str, gate: Gate) -> TargetDescription {
 
 impl Own {
     fn target(self, description: TargetDescription, rules: TargetRules) -> Arc<CallTarget> {
-        CallTarget::new(description, rules, Destination::Handler(Arc::new(self)))
+        CallTarget::handled(description, rules, Arc::new(self))
     }
 
     /// A request whose answer is known already.
@@ -159,7 +159,10 @@ fn known(description: TargetDescription, outcome: CallOutcome) -> Arc<CallTarget
 
 impl CallHandler for Own {
     fn handle(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) -> Option<ServerCall> {
-        self.answer_call(chain, call);
+        match call.client.is_cancelled(&call.id) {
+            true => chain.finish(vec![(call, CallOutcome::Cancelled)]),
+            false => self.answer_call(chain, call),
+        }
         None
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::agent_socket::AgentSocket;
-use super::call::{Call, CallOutcome, Chain, Waits};
+use super::call::{Call, Chain, Waits};
+use super::call_outcome::CallOutcome;
 use super::client::Client;
 use super::client_request::ClientRequest;
 use super::client_requests::PATIENCE;

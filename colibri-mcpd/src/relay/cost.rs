@@ -5,7 +5,8 @@ use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use super::call::{Call, CallOutcome};
+use super::call::Call;
+use super::call_outcome::CallOutcome;
 use super::client::Client;
 use super::target::Upstream;
 use crate::results::MOST_COUNTED;

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::call::{Call, CallOutcome, ServerAnswer, SharedPage, no_such_tool};
+use super::call::Call;
+use super::call_outcome::{CallOutcome, ServerAnswer, SharedPage, no_such_tool};
 use super::target::Upstream;
 use crate::results::MediaBytes;
 use colibri_policy::ReportedFailure;

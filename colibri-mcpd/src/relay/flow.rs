@@ -8,7 +8,8 @@ use colibri_api::{Task, TaskLimits};
 use colibri_trail::TrailEvent;
 use colibri_wire::Json;
 
-use super::call::{Call, Chain, ServerAnswer};
+use super::call::{Call, Chain};
+use super::call_outcome::ServerAnswer;
 use super::client::Client;
 use super::flow_slot::{FlowSlot, PreviousSession};
 use super::target::TargetDescription;

@@ -8,7 +8,8 @@
 
 mod agent_socket;
 mod call;
-mod call_target;
+mod call_outcome;
+mod call_request;
 pub mod charge;
 mod client;
 mod client_request;
@@ -33,17 +34,15 @@ mod stages;
 mod subscription_guard;
 mod suspended_call;
 mod target;
+mod target_rules;
 pub mod validate;
 
 pub use agent_socket::{AgentLease, AgentSocket, AgentUsage, LeaseOver};
 pub use call::{
-    Call, CallArguments, CallOutcome, CallRequest, Chain, RequestParts, ServerAnswer, SharedPage,
-    Trace, Waits, no_such_tool,
+    Call, CallHandler, CallTarget, Chain, Destination, ServerCall, TargetCatalog, Waits,
 };
-pub use call_target::{
-    CallHandler, CallTarget, ConfirmRule, ConfirmationRule, Destination, ServerCall, SkillFiles,
-    TargetCatalog, TargetRules,
-};
+pub use call_outcome::{CallOutcome, ServerAnswer, SharedPage, no_such_tool};
+pub use call_request::{CallArguments, CallRequest, RequestParts, Trace};
 pub use client::{AdmissionLimit, BatchAnswers, CancelReason, Client, OuterCall};
 pub use client_request::ClientRequest;
 pub use client_requests::{
@@ -61,3 +60,4 @@ pub use stages::refused;
 pub use subscription_guard::SubscriptionGuard;
 pub use suspended_call::SuspendedCall;
 pub use target::{COLIBRI, FreeUse, TargetDescription, Upstream};
+pub use target_rules::{ConfirmRule, ConfirmationRule, SkillFiles, TargetRules};

@@ -4,7 +4,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::call::{Call, CallOutcome, Chain, ServerAnswer};
+use super::call::{Call, Chain};
+use super::call_outcome::{CallOutcome, ServerAnswer};
 use super::deferred_call::DeferredCall;
 use super::exit;
 use colibri_api::PERSON;

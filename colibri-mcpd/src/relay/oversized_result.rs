@@ -3,7 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call::{Call, CallOutcome, Chain, ServerAnswer};
+use super::call::{Call, Chain};
+use super::call_outcome::{CallOutcome, ServerAnswer};
 use super::cost::{self, AnswerLimit};
 use super::exit;
 use super::record;

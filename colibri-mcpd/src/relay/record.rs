@@ -7,7 +7,8 @@ use std::time::SystemTime;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::call::{Call, ServerAnswer};
+use super::call::Call;
+use super::call_outcome::ServerAnswer;
 use super::client::Client;
 use super::exit::{ClientMessage, ExitAnswer};
 use super::outcome_check::redacted;

@@ -5,14 +5,15 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-use super::call::{Call, CallOutcome, Chain};
-use super::call_target::{CallTarget, ConfirmationRule, Destination};
+use super::call::{Call, CallTarget, Chain, Destination};
+use super::call_outcome::CallOutcome;
 use super::charge::{self, charge};
 use super::client::Client;
 use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
 use super::target::Upstream;
+use super::target_rules::ConfirmationRule;
 use super::{cost, exit, outcome_check, record};
 use colibri_peer::together;
 use colibri_policy::{CallDecision, Rights, SuspensionReasons};
@@ -122,20 +123,20 @@ impl Chain {
     /// The call leaves for whoever answers it: from here alone.
     pub fn send(self: &Arc<Chain>, call: Box<Call>) {
         let target = call.target.clone();
-        let for_server = match &target.destination {
-            Destination::Server(server) => Some((call, server.clone())),
-            _ if call.client.is_cancelled(&call.id) => {
-                return self.finish(vec![(call, CallOutcome::Cancelled)]);
-            }
-            Destination::Handler(handler) => handler.clone().handle(self, call),
+        let mut next = match &target.destination {
+            Destination::Handler(handler) => Some((call, handler.clone())),
             Destination::Known(outcome) => {
-                let outcome = outcome.lock().take().unwrap_or(CallOutcome::Cancelled);
+                let known = outcome.lock().take();
+                let is_wanted = !call.client.is_cancelled(&call.id);
+                let outcome = known
+                    .filter(|_| is_wanted)
+                    .unwrap_or(CallOutcome::Cancelled);
                 let outcome = exit::fit(outcome, &call);
                 return self.finish(vec![(call, outcome)]);
             }
         };
-        if let Some((call, server)) = for_server {
-            server.call(call);
+        while let Some((call, handler)) = next {
+            next = handler.handle(self, call);
         }
     }
 

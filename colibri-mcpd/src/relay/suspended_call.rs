@@ -6,7 +6,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::call::{Call, CallOutcome, Chain};
+use super::call::{Call, Chain};
+use super::call_outcome::CallOutcome;
 use super::client::CancelReason;
 
 /// A call that waits. Its cancellation ends it, whatever it waits for.

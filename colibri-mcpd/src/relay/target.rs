@@ -4,7 +4,6 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::value::RawValue;
 
-use super::call::Call;
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
 use colibri_policy::{AnswerContract, Gate};
@@ -134,10 +133,6 @@ impl TargetDescription {
 
 /// A server, as far as the stages of a call have to know it.
 pub trait Upstream: Send + Sync {
-    /// Takes a call over, which may have been cancelled. Whatever happens to it, it ends in
-    /// [`super::Chain::finish`], once.
-    fn call(self: Arc<Self>, call: Box<Call>);
-
     /// The reason for which it would take no call of this user now.
     fn refusal(&self, _uid: u32) -> Option<Failure> {
         None

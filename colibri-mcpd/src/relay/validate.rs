@@ -1,11 +1,15 @@
 //! The second stage: the facts about a call, as they are now, are put to the policy, which decides.
 
-use super::call::{Call, Chain};
-use super::call_target::CallTarget;
+use std::borrow::Cow;
+
+use super::call::{Call, CallTarget, Chain};
 use super::cost;
+use super::target_rules::ConfirmationRule;
 use colibri_policy::{
-    CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, TargetFacts, decide,
+    CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, SuspensionFacts, TargetFacts,
+    decide,
 };
+use colibri_protocol::Method;
 
 impl Chain {
     /// What policy decides about a call of a client with these rights.
@@ -45,5 +49,49 @@ impl Chain {
             unavailable: &|| target.description().upstream()?.refusal(client.caller.uid),
             allowed: call.entry.allowed.as_deref(),
         })
+    }
+}
+
+impl CallTarget {
+    /// The facts by which a call of it is decided.
+    pub fn facts<'a>(&'a self, call: &'a Call) -> TargetFacts<'a> {
+        let (described, rules) = (&self.description, &self.rules);
+        TargetFacts {
+            server: &described.server,
+            is_own: described.is_ours(),
+            feature: described.feature,
+            name: &described.operation,
+            gate: described.gate,
+            is_counted: described.is_counted(call.method),
+            is_free_for_people: described.free.by_people,
+            is_free_for_agents: described.free.by_agents,
+            is_for_operators: rules.is_for_operators,
+            account_refusal: rules.account_refusal.as_deref(),
+            verdict: Cow::Borrowed(&rules.verdict),
+            refuses_tasks: rules.refuses_tasks,
+            pin: rules.pin.as_ref(),
+            skills: match (&rules.skills, call.method) {
+                (Some(skills), Some(Method::ResourcesRead)) => skills.facts(true),
+                (Some(skills), Some(Method::DirectoryRead)) => skills.facts(false),
+                _ => Vec::new(),
+            },
+            prompt_contract: (rules.prompt_contract.as_deref())
+                .filter(|_| call.method == Some(Method::PromptsGet)),
+            argument_check: match &rules.check {
+                Some(check) => Some(&**check),
+                None => None,
+            },
+            lacks_completions: call.method == Some(Method::Complete)
+                && (described.upstream()).is_some_and(|server| !server.completes()),
+            suspension: match (rules.confirmation, call.method) {
+                // Who wants to be told no more asks for nothing.
+                (_, Some(Method::ResourcesUnsubscribe)) => SuspensionFacts::Nothing,
+                (ConfirmationRule::Nothing, _) => SuspensionFacts::Nothing,
+                (ConfirmationRule::Entry, _) => SuspensionFacts::Item(call.flow_of(described)),
+                (ConfirmationRule::OwnTool(own), _) => {
+                    SuspensionFacts::OwnRule((own.applies)(call.arguments()).then_some(own.rule))
+                }
+            },
+        }
     }
 }

@@ -14,7 +14,7 @@ use super::server::HostedServer;
 use super::session::ServerSession;
 use super::state::ProcessKey;
 use super::tasks::TaskOwner;
-use crate::relay::{Call, CallOutcome, SuspendedCall};
+use crate::relay::{Call, CallHandler, CallOutcome, Chain, ServerCall, SuspendedCall};
 use colibri_protocol::{Askable, Code, Failure, FailureCause, Method, Route, Version};
 
 /// The time beyond a start's limit for which a call waits, so that the start gives the reason of
@@ -27,27 +27,25 @@ pub(crate) fn process_of(task: &TaskOwner) -> Option<Arc<ServerSession>> {
     (!process.has_ended()).then_some(process)
 }
 
-impl HostedServer {
+impl CallHandler for HostedServer {
     /// Sends a call to a process for its caller, started if need be, unless the breaker is open. A
     /// call of which no byte was sent is tried again.
-    pub(super) fn take(self: &Arc<Self>, call: Box<Call>) {
-        if let Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) = call.method {
-            return self.subscription(call);
+    fn handle(self: Arc<Self>, chain: &Arc<Chain>, call: Box<Call>) -> Option<ServerCall> {
+        match call.method {
+            Some(Method::ResourcesSubscribe | Method::ResourcesUnsubscribe) => {
+                self.subscription(call);
+            }
+            Some(method) if method.route() == Route::Task => self.task_request(call),
+            _ => match self.held_off(&call) {
+                Some(failure) => chain.finish(vec![(call, CallOutcome::Failed(failure))]),
+                None => self.send(call),
+            },
         }
-        if call.method.map(Method::route) == Some(Route::Task) {
-            return self.task_request(call);
-        }
-        match self.held_off(&call) {
-            Some(failure) => self
-                .spec
-                .context
-                .parts
-                .chain
-                .finish(vec![(call, CallOutcome::Failed(failure))]),
-            None => self.send(call),
-        }
+        None
     }
+}
 
+impl HostedServer {
     /// Sends a request about a task to the process that has it, as long as it is there.
     fn task_request(&self, call: Box<Call>) {
         let tasks = self.spec.context.tasks();

@@ -23,7 +23,7 @@ use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
 use crate::registry::{Isolation, RegisteredServer};
-use crate::relay::{Call, CallMetrics, Client, Upstream};
+use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_outbound::oauth::{OauthAccount, TokenOwner};
 use colibri_policy::{Caller, RuleVerdict};
 use colibri_protocol::{Code, Failure, Version};
@@ -276,10 +276,6 @@ impl HostedServer {
 }
 
 impl Upstream for HostedServer {
-    fn call(self: Arc<Self>, call: Box<Call>) {
-        self.take(call);
-    }
-
     fn refusal(&self, uid: u32) -> Option<Failure> {
         let inner = self.inner();
         let blocked = inner.blocked.as_deref().map(|reason| self.blocked(reason));

@@ -17,8 +17,8 @@ use crate::{ALL, OPEN, REGISTRY, SESSION};
 use colibri_api::{CostDay, CostMode, CostSetBy, NewTask, TaskStatus};
 use colibri_mcpd::board::BoardActor;
 use colibri_mcpd::relay::{
-    Call, CallMetrics, CallOutcome, CallRequest, CallTarget, Client, RequestParts, ServerAnswer,
-    TargetDescription, TargetRules, Upstream,
+    Call, CallMetrics, CallOutcome, CallRequest, CallTarget, Client, Destination, RequestParts,
+    ServerAnswer, TargetDescription, TargetRules, Upstream,
 };
 use colibri_peer::{ByteBudget, Outbox};
 use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
@@ -626,8 +626,6 @@ struct SlowServer {
 }
 
 impl Upstream for SlowServer {
-    fn call(self: Arc<Self>, _: Box<Call>) {}
-
     fn prefix(&self) -> Option<&str> {
         let mut shaped = self.shaped.lock().unwrap();
         *shaped += 1;
@@ -730,9 +728,13 @@ async fn answers_that_leave_together_do_not_spend_the_same_remainder() {
     let outbox = Outbox::new(1 << 20, Arc::new(ByteBudget::new(1 << 30)));
     let client = Arc::new(Client::new(1, PERSON, outbox, 9).sharing(share.clone()));
     let server = Arc::new(SlowServer::default());
-    let of = (&"slow".into(), server.clone() as Arc<dyn Upstream>);
+    let of = (&"slow".into(), server as Arc<dyn Upstream>);
     let description = TargetDescription::of_server(of, Feature::Tool, "big");
-    let target = CallTarget::of_server(description, TargetRules::default(), server);
+    let target = CallTarget::new(
+        description,
+        TargetRules::default(),
+        Destination::Known(Default::default()),
+    );
     let finished = [1, 2].map(|id| {
         let call = answered(&client, target.clone(), id, 60_000);
         let chain = world.daemon.chain.clone();
