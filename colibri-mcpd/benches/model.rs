@@ -119,6 +119,7 @@ fn main() {
         tools: AgentTools::default(),
         shared_tasks: false,
         max_bytes: None,
+        max_bytes_place: Default::default(),
         max_tokens: None,
         flow: Default::default(),
         spent: AgentUsage::default(),

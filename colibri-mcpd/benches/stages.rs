@@ -212,7 +212,6 @@ async fn measure(size: usize, batches: usize) -> Result<[Duration; STAGES.len()]
             &directory.path().join("external-mcp.json"),
         )),
         tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(directory.path())),
-        registry: "bench".to_owned(),
         call_timeout: Duration::from_secs(30),
         pins: None,
         shares: shares.clone(),

@@ -338,7 +338,6 @@ pub async fn run(
         max_frame: limits.message_bytes,
         secrets: secrets.clone(),
         tokens: Arc::new(oauth::TokenStore::below(&config.state_dir)),
-        registry: config.registry.display().to_string(),
         call_timeout: config.call_timeout,
         pins: Some(Arc::new(pins)),
         shares,

@@ -79,6 +79,16 @@ pub fn text_of(result: &Value) -> &str {
     result["content"][0]["text"].as_str().unwrap_or_default()
 }
 
+/// The rule that an error of Colibri's own names, in an answer or a result.
+pub fn rule_of(message: &Value) -> Option<&str> {
+    let places = [
+        &message["error"]["data"]["rule"],
+        &message["result"]["_meta"]["org.colibri/error"]["rule"],
+        &message["_meta"]["org.colibri/error"]["rule"],
+    ];
+    places.into_iter().find_map(Value::as_str)
+}
+
 /// A connection to a daemon.
 pub struct Client {
     stream: UnixStream,

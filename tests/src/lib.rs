@@ -28,7 +28,7 @@ mod trail;
 pub use bridge::Bridge;
 pub use client::{
     Client, Era, HEADLESS, LEGACY, MODERN, code_of, headless_meta, kept_of, last_text_of,
-    modern_meta, text_of, wait_as_a_person,
+    modern_meta, rule_of, text_of, wait_as_a_person,
 };
 pub use daemon::{Daemon, Place, connect_as};
 pub use mounted::Mounted;

@@ -23,7 +23,7 @@ use crate::relay::{AgentLease, AgentSocket, AgentUsage, FlowSlot};
 use crate::results::ResultOwner;
 use crate::servers::{Allowance, Stderr, StderrExcerpt};
 use colibri_confine::{JailConfig, LaunchSpec, SpawnedServer, session_id};
-use colibri_policy::{BoundMay, Caller, MayPlace};
+use colibri_policy::Caller;
 
 /// The longest time in which an instance's process may start.
 const START: Duration = Duration::from_secs(60);
@@ -194,12 +194,10 @@ impl AgentRoster {
             agent: id.clone(),
             session: session.clone(),
             tools: entry.tools.clone(),
-            flow: FlowSlot::bound(entry.may.clone().map(|may| BoundMay {
-                by: MayPlace::File(format!("agents.{id}.may").into()),
-                may,
-            })),
+            flow: FlowSlot::bound(entry.may.clone()),
             shared_tasks: entry.shared_tasks,
             max_bytes: entry.budget.session_bytes,
+            max_bytes_place: entry.budget.session_bytes_place.clone(),
             max_tokens: entry.budget.tokens,
             spent: AgentUsage::default(),
             lease: AgentLease::of(self.parts.store.board().lease()),

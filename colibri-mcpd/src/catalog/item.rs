@@ -64,7 +64,7 @@ impl Item {
         (feature, own, raw): (Feature, &str, &Bytes),
         (exposed, under_entry, version): (&str, Option<&str>, Version),
         (standing, by_hand): (PinStatus, bool),
-        label_fault: Option<&str>,
+        label_denial: Option<&RuleVerdict>,
     ) -> Item {
         let is_tool = feature == Feature::Tool;
         let contract = server.spec.contract.as_ref().filter(|_| is_tool);
@@ -89,10 +89,8 @@ impl Item {
                 .by_own_name()
         };
         let rules = TargetRules {
-            verdict: match label_fault {
-                Some(fault) => RuleVerdict::Deny {
-                    rule: fault.to_owned(),
-                },
+            verdict: match label_denial {
+                Some(denial) => denial.clone(),
                 None => server.spec.rules.judge(feature, own, raw),
             },
             refuses_tasks: true,
@@ -110,7 +108,7 @@ impl Item {
             under_entry: under_entry.map(str::to_owned),
             raw: raw.clone(),
             version,
-            has_label_fault: label_fault.is_some(),
+            has_label_fault: label_denial.is_some(),
             by_hand,
             sums: OnceLock::new(),
             forms: Default::default(),
@@ -145,9 +143,9 @@ impl Item {
         raw: &Bytes,
         (exposed, under_entry, version): (&str, Option<&str>, Version),
         (standing, by_hand): (&PinStatus, bool),
-        label_fault: Option<&str>,
+        label_denial: Option<&RuleVerdict>,
     ) -> bool {
-        self.has_label_fault == label_fault.is_some()
+        self.has_label_fault == label_denial.is_some()
             && Arc::ptr_eq(&self.server, server)
             && self.raw == *raw
             && self.exposed == exposed

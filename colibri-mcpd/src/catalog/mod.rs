@@ -131,7 +131,7 @@ impl ServerHost {
                         && old.spec.executable == executable
                         && entry.contract.is_none() =>
                 {
-                    old.set_digest(&entry.digest);
+                    old.follow(entry);
                     old.block(found.refusal.clone());
                     old.reset();
                     servers.insert(id.clone(), old.clone());

@@ -141,7 +141,7 @@ impl CatalogTable {
             );
             for (server, (catalogue, judgement)) in &definitions {
                 let version = catalogue.version.unwrap_or(Version::LATEST_LEGACY);
-                let fault = server.label_fault().map(|fault| fault.to_string());
+                let label_denial = server.label_denial();
                 let names_alone = names_under_entry(feature, server, ours, &own_names);
                 for ServerDefinition { name, raw } in catalogue.of(feature) {
                     let found = names.exposed(&server.spec.id, name);
@@ -156,7 +156,7 @@ impl CatalogTable {
                             raw,
                             (exposed, under_entry, version),
                             (standing, by_hand),
-                            fault.as_deref(),
+                            label_denial.as_ref(),
                         )
                     });
                     let item = kept.cloned().unwrap_or_else(|| {
@@ -167,7 +167,7 @@ impl CatalogTable {
                             (feature, name, raw),
                             exposure,
                             approval,
-                            fault.as_deref(),
+                            label_denial.as_ref(),
                         ))
                     });
                     if found.is_some() {

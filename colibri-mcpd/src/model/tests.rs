@@ -89,6 +89,7 @@ async fn bodies_are_their_persons_until_the_model_answers() {
             tools: AgentTools::default(),
             shared_tasks: false,
             max_bytes: None,
+            max_bytes_place: Default::default(),
             max_tokens: None,
             flow: Default::default(),
             spent: AgentUsage::default(),

@@ -10,7 +10,7 @@ use colibri_registry::{AgentEntry as Base, Stdin, StdioCommand, account_choices}
 
 use super::kinds::{self, AgentKind};
 use super::model::{self, ModelSpec};
-use colibri_policy::{AgentTools, MayList, PatternScope};
+use colibri_policy::{AgentTools, BoundMay, MayList, MayPlace, PatternScope, RulePlace};
 
 /// One agent.
 #[derive(Debug, Clone, PartialEq)]
@@ -31,7 +31,7 @@ pub struct AgentSpec {
     /// The tools that it may use.
     pub tools: AgentTools,
     /// The tools that may change something without a person; `None`: all that it may use.
-    pub may: Option<Arc<MayList>>,
+    pub may: Option<BoundMay>,
     /// The budget of one instance.
     pub budget: AgentBudget,
     /// The most instances at a time.
@@ -50,10 +50,12 @@ pub struct AgentSpec {
 }
 
 /// The budget of one instance; `None`: any amount.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentBudget {
     /// Bytes of answers through its agent socket.
     pub session_bytes: Option<u64>,
+    /// The place of `session_bytes`, if there is a budget.
+    pub session_bytes_place: RulePlace,
     /// Tokens of its model, in and out.
     pub tokens: Option<u64>,
     /// Events that it writes.
@@ -85,11 +87,17 @@ pub(super) fn agent(keys: &Object<'_>, base: Base) -> Result<AgentSpec, Document
         model: keys.read("model", model::read)?.map(Box::new),
         tools: keys
             .read("tools", AgentTools::read)?
-            .unwrap_or_default()
-            .with_accounts(keys.read("accounts", account_choices)?.unwrap_or_default()),
+            .unwrap_or_else(|| AgentTools::nothing(RulePlace::of_key(keys, "tools")))
+            .with_accounts(
+                keys.read("accounts", account_choices)?.unwrap_or_default(),
+                RulePlace::of_key(keys, "accounts"),
+            ),
         may: keys
             .read("may", |list| MayList::read(list, PatternScope::Servers))?
-            .map(Arc::new),
+            .map(|may| BoundMay {
+                by: MayPlace::File(RulePlace::of_key(keys, "may")),
+                may: Arc::new(may),
+            }),
         budget: keys.read("budget", budget)?.unwrap_or_default(),
         max: keys
             .get("max")
@@ -132,6 +140,7 @@ fn budget(cursor: &ValueCursor<'_>) -> Result<AgentBudget, DocumentError> {
     let count = |key| keys.read(key, |v| v.integer(1..=MAX_COUNT));
     Ok(AgentBudget {
         session_bytes: count("session_bytes")?,
+        session_bytes_place: RulePlace::of_key(&keys, "session_bytes"),
         tokens: count("tokens")?,
         events: count("events")?,
         minutes: count("minutes")?,
@@ -207,7 +216,7 @@ mod tests {
             let parts: serde_json::Value = serde_json::from_str(text).unwrap();
             let registry = parse(parts["registry"].to_string().as_bytes(), id).unwrap();
             let agent = &registry.agents[id];
-            let budget = agent.budget;
+            let budget = &agent.budget;
             assert!(
                 agent.model.is_some() && !agent.autospawn && agent.users.is_empty(),
                 "{id}"

@@ -14,7 +14,7 @@ use super::{http_keys, oauth_key};
 pub use colibri_api::ServerIsolation as Isolation;
 use colibri_outbound::EndpointTransport as Spoken;
 use colibri_outbound::oauth::OauthSettings;
-use colibri_policy::{FlowLabels, SchemaCheck, ToolRules};
+use colibri_policy::{FlowLabels, RulePlace, SchemaCheck, ToolRules};
 
 /// One server.
 #[derive(Debug, Clone, PartialEq)]
@@ -44,6 +44,10 @@ pub struct ServerSpec {
     /// The kinds of requests that the server may send to the person's side (`elicitation`,
     /// `sampling`, `roots`).
     pub may_ask: Vec<String>,
+    /// The place of that.
+    pub may_ask_place: RulePlace,
+    /// The place of `isolation`.
+    pub isolation_place: RulePlace,
     /// The labels of its tools: those that only read, what their results are, which arguments are
     /// destinations.
     pub flow: FlowLabels,
@@ -124,6 +128,15 @@ impl ServerSpec {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.jail.is_some())
     }
 
+    /// Takes over the lines of the rules from the same entry in a file that was read again.
+    pub(crate) fn follow_lines(&self, newer: &ServerSpec) {
+        self.tools.follow(&newer.tools);
+        self.prompts.follow(&newer.prompts);
+        self.resources.follow(&newer.resources);
+        self.may_ask_place.follow(&newer.may_ask_place);
+        self.isolation_place.follow(&newer.isolation_place);
+    }
+
     /// True if its server is one of our own integrations.
     pub fn is_integration(&self) -> bool {
         matches!(&self.transport, EntryTransport::Stdio(command) if command.is_integration())
@@ -159,6 +172,8 @@ impl ServerSpec {
             prefix: true,
             methods: Vec::new(),
             may_ask: Vec::new(),
+            may_ask_place: RulePlace::default(),
+            isolation_place: RulePlace::default(),
             flow: FlowLabels::default(),
             contract: None,
             result_limit: None,
@@ -213,6 +228,8 @@ fn entry(
             .read("methods", |list| unique(list, method))?
             .unwrap_or_default(),
         may_ask: may_ask.unwrap_or_else(|| vec!["elicitation".to_owned()]),
+        may_ask_place: RulePlace::of_key(keys, "may_ask"),
+        isolation_place: RulePlace::of_key(keys, "isolation"),
         flow: FlowLabels::read(keys)?,
         contract: keys.read("contract", path)?,
         result_limit: keys.read("result_limit", size)?,
@@ -590,7 +607,7 @@ mod tests {
         .unwrap();
         assert!(entry.may_ask.is_empty() && entry.record_full && entry.disabled && !entry.prefix);
         assert_eq!((entry.attempts, entry.result_limit), (1, Some(1 << 20)));
-        assert!(entry.tools.confirm_destructive);
+        assert!(entry.tools.confirm_destructive.is_some());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::flow_slot::FlowSlot;
-use colibri_policy::{AgentTools, Terms};
+use colibri_policy::{AgentTools, RulePlace, Terms};
 use colibri_store::HostLease;
 use parking_lot::Mutex;
 
@@ -22,6 +22,8 @@ pub struct AgentSocket {
     pub shared_tasks: bool,
     /// The most bytes of answers; `None`: any number.
     pub max_bytes: Option<u64>,
+    /// The place of that limit.
+    pub max_bytes_place: RulePlace,
     /// The most tokens of its model, in and out; `None`: any number.
     pub max_tokens: Option<u64>,
     /// The limits of what it changes and where it sends things.

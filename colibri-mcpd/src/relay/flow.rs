@@ -153,14 +153,15 @@ impl Chain {
             &*described.operation,
             call.client.caller.uid,
         );
+        let why = hold.to_string();
         let event = match hold {
-            FlowSuspension::OutsideMay { task, why } => TrailEvent::SuspendedOutsideTask {
+            FlowSuspension::OutsideMay { task, .. } => TrailEvent::SuspendedOutsideTask {
                 call: call.entry.number,
                 uid,
                 server,
                 tool,
                 task: *task,
-                why,
+                why: &why,
                 agent,
                 session,
             },

@@ -38,6 +38,7 @@ impl Chain {
                     id: &socket.agent,
                     tools: &socket.tools,
                     max_bytes: socket.max_bytes,
+                    max_bytes_place: &socket.max_bytes_place,
                     lease_over: lease_over.as_deref(),
                 }),
                 budget: cost::budget_of(client, call.entry.terms),

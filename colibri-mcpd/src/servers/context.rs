@@ -34,8 +34,6 @@ pub struct ServerDependencies {
     pub secrets: Arc<SecretStore>,
     /// The store of logins at servers behind a URL.
     pub tokens: Arc<oauth::TokenStore>,
-    /// The registry's path, as refusals name it.
-    pub registry: String,
     /// The call limit of entries that set none.
     pub call_timeout: Duration,
     /// The pins that definitions are checked against. `None`: they are not, for simulations alone.

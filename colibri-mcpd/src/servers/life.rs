@@ -526,7 +526,6 @@ mod tests {
                 max_frame: 1 << 20,
                 secrets: Arc::new(SecretStore::beside(&PathBuf::new())),
                 tokens: Arc::new(TokenStore::below(directory.path())),
-                registry: "test".to_owned(),
                 call_timeout: Duration::from_secs(60),
                 pins: None,
                 shares: Arc::new(UserQuotas::new(UserQuota::NONE)),

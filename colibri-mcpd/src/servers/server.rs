@@ -22,10 +22,10 @@ use super::slots::{ProcessSlot, Slots};
 use super::specification::ServerSpecification;
 use super::state::{ProcessKey, State, Viewer};
 use super::subscribers::Subscriptions;
-use crate::registry::{Isolation, RegisteredServer};
+use crate::registry::{Isolation, RegisteredServer, ServerSpec};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_outbound::oauth::{OauthAccount, TokenOwner};
-use colibri_policy::{Caller, RuleVerdict};
+use colibri_policy::{Caller, RulePlace, RuleVerdict};
 use colibri_protocol::{Code, Failure, Version};
 
 /// One server of the registry.
@@ -116,10 +116,11 @@ impl HostedServer {
         self.offer.judge_again(sessions);
     }
 
-    /// Its entry says the same as before, in other words perhaps.
-    pub(crate) fn set_digest(&self, digest: &str) {
-        if **self.spec.digest.load() != *digest {
-            self.spec.digest.store(Arc::new(digest.to_owned()));
+    /// Its entry says the same as before, in other words or on other lines perhaps.
+    pub(crate) fn follow(&self, entry: &ServerSpec) {
+        self.spec.entry.follow_lines(entry);
+        if **self.spec.digest.load() != *entry.digest {
+            self.spec.digest.store(Arc::new(entry.digest.clone()));
             self.offer.keep();
         }
     }
@@ -270,8 +271,11 @@ impl HostedServer {
 
     /// The denial of all that it has, where there is such a label.
     pub(crate) fn label_denial(&self) -> Option<RuleVerdict> {
-        let rule = self.label_fault()?.to_string();
-        Some(RuleVerdict::Deny { rule })
+        let fault = self.label_fault()?;
+        Some(RuleVerdict::Deny {
+            rule: RulePlace::from(&*fault),
+            fault: Some(fault.message.as_str().into()),
+        })
     }
 }
 

@@ -89,11 +89,7 @@ impl ServerSpecification {
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         let spec = ServerSpecification {
-            rules: ServerRules::new(
-                [&entry.tools, &entry.prompts, &entry.resources],
-                &context.parts.registry,
-                id,
-            ),
+            rules: ServerRules::new([&entry.tools, &entry.prompts, &entry.resources]),
             contract,
             limits: ServerLimits::of(&entry, context.parts.call_timeout),
             isolation: registered.isolation(),

@@ -463,7 +463,7 @@ async fn a_persons_day_ends_with_what_to_do_and_begins_anew() {
             "{text}"
         );
         let rule = &refused["result"]["_meta"]["org.colibri/error"]["rule"];
-        assert_eq!(*rule, format!("clients.json: users.{uid}.cost"));
+        assert_eq!(*rule, format!("clients.json:1: users.{uid}.cost"));
     }
     // Neither is above what the operator gave, nor is it set.
     let above = peer

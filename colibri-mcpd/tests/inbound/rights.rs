@@ -369,8 +369,8 @@ async fn what_is_to_be_confirmed_waits_for_an_operator_who_is_not_the_person() {
 
     // By its own entry, and by the server's.
     for (tool, rule) in [
-        ("push", "tools.*.confirm \"push\""),
-        ("status", "registry: servers.git.tools.confirm \"status\""),
+        ("push", "agents:1: tools.*.confirm \"push\""),
+        ("status", "registry:1: servers.git.tools.confirm \"status\""),
     ] {
         let id = peer
             .begin(

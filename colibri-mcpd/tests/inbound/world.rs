@@ -24,7 +24,8 @@ use colibri_mcpd::relay::{AgentSocket, AgentUsage, CallMetrics, CallRules, Chain
 use colibri_mcpd::servers;
 use colibri_peer::{ByteBudget, Frame, FrameReader};
 use colibri_policy::{
-    AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, SystemAccounts, UserQuotas,
+    AgentTools, ApprovalQueue, Caller, Clients, DEFAULT_EXPIRY, Gates, RulePlace, SystemAccounts,
+    UserQuotas,
 };
 use colibri_store::Database;
 use colibri_store::cost_ledger::CostLedger;
@@ -368,7 +369,6 @@ impl World {
             max_frame: PIPE,
             secrets,
             tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(path)),
-            registry: "registry".to_owned(),
             call_timeout: Duration::from_secs(300),
             pins: None,
             shares: Arc::new(UserQuotas::new(limits.quota(None))),
@@ -436,6 +436,7 @@ impl World {
             tools: AgentTools::read(keys.get("tools").unwrap()).unwrap(),
             shared_tasks: false,
             max_bytes,
+            max_bytes_place: RulePlace::outside_files("agents.coder.budget.session_bytes"),
             max_tokens: None,
             flow: Default::default(),
             spent: AgentUsage::default(),

@@ -302,7 +302,6 @@ async fn simulate(seed: u64) -> Arc<World> {
         tokens: Arc::new(colibri_outbound::oauth::TokenStore::below(Path::new(
             "/simulated",
         ))),
-        registry: "/simulated/external-mcp.json".to_owned(),
         call_timeout: Duration::from_secs(30),
         // Pins wait for the disk, on a thread of their own.
         pins: None,

@@ -49,6 +49,8 @@ impl std::error::Error for DocumentError {}
 pub struct Document<'b> {
     file: &'b str,
     bytes: &'b [u8],
+    /// The offsets of all newlines.
+    newlines: Vec<usize>,
     root: DocumentNode<'b>,
 }
 
@@ -123,7 +125,14 @@ impl<'b> Document<'b> {
                 }
                 error(file, bytes, fault.at, &path, fault.why.to_owned())
             })?;
-        Ok(Self { file, bytes, root })
+        let newlines = bytes.iter().enumerate();
+        let newlines = newlines.filter(|(_, byte)| **byte == b'\n');
+        Ok(Self {
+            file,
+            bytes,
+            newlines: newlines.map(|(offset, _)| offset).collect(),
+            root,
+        })
     }
 
     /// The value of the whole file.
@@ -131,6 +140,7 @@ impl<'b> Document<'b> {
         ValueCursor {
             file: self.file,
             bytes: self.bytes,
+            newlines: &self.newlines,
             node: &self.root,
             path: String::new(),
         }
@@ -142,6 +152,7 @@ impl<'b> Document<'b> {
 pub struct ValueCursor<'d> {
     file: &'d str,
     bytes: &'d [u8],
+    newlines: &'d [usize],
     node: &'d DocumentNode<'d>,
     path: String,
 }
@@ -161,6 +172,17 @@ impl<'d> ValueCursor<'d> {
     /// The keys from the top to this value, as errors show them.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// The name of the file, as its reader passed it.
+    pub fn file(&self) -> &'d str {
+        self.file
+    }
+
+    /// The line on which this value begins, from 1.
+    pub fn line(&self) -> usize {
+        let before = |newline: &usize| *newline < self.node.start;
+        self.newlines.partition_point(before) + 1
     }
 
     /// The bytes of this value exactly as they stand in the file.
@@ -347,6 +369,11 @@ impl<'d> Object<'d> {
             members: self.members.into_iter().chain(other.members).collect(),
             owner: self.owner,
         }
+    }
+
+    /// The object itself.
+    pub fn owner(&self) -> &ValueCursor<'d> {
+        &self.owner
     }
 
     /// The value of `key`, if the file has it.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use colibri_json::{DocumentError, ValueCursor};
 
+use super::place::{RulePlace, first_fit};
 use super::rules::RuleVerdict;
 use super::tool_rules::ToolRules;
 use colibri_text::Pattern;
@@ -13,8 +14,10 @@ use colibri_text::Pattern;
 /// The value of `tools` of an agent's entry. What no pattern fits, the agent has not.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct AgentTools {
-    /// Its place, such as `agents.coder.tools`.
-    place: Arc<str>,
+    /// The place of `tools`.
+    place: RulePlace,
+    /// The place of `accounts`.
+    accounts_place: RulePlace,
     /// Servers, by a pattern on their ids, and the rules on what they offer.
     pub servers: Arc<[(Pattern, ToolRules)]>,
     /// The accounts that it means by the ids of entries, as their servers' ids.
@@ -38,18 +41,31 @@ impl AgentTools {
             servers.push((Pattern::new(id), ToolRules::read_names(&member.value)?));
         }
         Ok(Self {
-            place: cursor.path().into(),
             servers: servers.into(),
-            accounts: Arc::default(),
+            ..Self::nothing(RulePlace::of_value(cursor))
         })
     }
 
-    /// The same with the accounts that it means by the ids of entries.
-    pub fn with_accounts(self, accounts: BTreeMap<String, String>) -> Self {
+    /// No tools, of an entry without the key; `place` is the key's.
+    pub fn nothing(place: RulePlace) -> Self {
+        Self {
+            place,
+            ..Self::default()
+        }
+    }
+
+    /// The same with the accounts that it means by the ids of entries, and their place.
+    pub fn with_accounts(self, accounts: BTreeMap<String, String>, place: RulePlace) -> Self {
         Self {
             accounts: accounts.into(),
+            accounts_place: place,
             ..self
         }
+    }
+
+    /// The place of the accounts that it means.
+    pub(crate) fn accounts_place(&self) -> &RulePlace {
+        &self.accounts_place
     }
 
     fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a (Pattern, ToolRules)> {
@@ -73,32 +89,27 @@ impl AgentTools {
     /// person allows. What `allow` gives is said under the server's own id, if anything stands
     /// there, else under any pattern that fits; all, where no list says what.
     pub fn judge(&self, server: &str, name: &str) -> RuleVerdict {
-        let find = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
-        let place = |of: &Pattern, rule: &str| format!("{}.{}.{rule}", self.place, of.as_str());
-        let denied = |(of, rules): &(Pattern, ToolRules)| {
-            Some(place(of, &format!("deny[{}]", find(&rules.deny)?)))
-        };
-        if let Some(rule) = self.of(server).find_map(denied) {
-            return RuleVerdict::Deny { rule };
+        let mut fitting = self.of(server).map(|(_, rules)| rules);
+        if let Some(denied) = fitting.find_map(|rules| first_fit(&rules.deny, name)) {
+            return RuleVerdict::denied(&denied.place);
         }
-        let confirmed = |(of, rules): &(Pattern, ToolRules)| {
-            let pattern = rules.confirm.iter().find(|pattern| pattern.matches(name))?;
-            Some(place(of, &format!("confirm {pattern}")))
-        };
-        if let Some(rule) = self.of(server).find_map(confirmed) {
-            return RuleVerdict::Confirm { rule };
+        let mut fitting = self.of(server).map(|(_, rules)| rules);
+        if let Some(confirmed) = fitting.find_map(|rules| first_fit(&rules.confirm, name)) {
+            return RuleVerdict::Confirm {
+                rule: confirmed.place.clone(),
+            };
         }
         let is_own = |(of, _): &&(Pattern, ToolRules)| of.as_str() == server;
-        let allows = |rules: &ToolRules| rules.allow.is_empty() || find(&rules.allow).is_some();
-        let allowed = match self.of(server).find(is_own) {
-            Some((_, own)) => allows(own),
-            None => self.of(server).any(|(_, rules)| allows(rules)),
+        let allows = |rules: &ToolRules| {
+            rules.allow.is_empty() || rules.allow.iter().any(|pattern| pattern.matches(name))
+        };
+        let (allowed, place) = match self.of(server).find(is_own) {
+            Some((_, own)) => (allows(own), &own.allow_place),
+            None => (self.of(server).any(|(_, rules)| allows(rules)), &self.place),
         };
         match allowed {
             true => RuleVerdict::Allow,
-            false => RuleVerdict::Deny {
-                rule: self.place.to_string(),
-            },
+            false => RuleVerdict::denied(place),
         }
     }
 }
@@ -117,7 +128,7 @@ mod tests {
     fn said(tools: &AgentTools, server: &str, name: &str) -> String {
         match tools.judge(server, name) {
             RuleVerdict::Allow => "allow".to_owned(),
-            RuleVerdict::Deny { rule } => format!("deny {rule}"),
+            RuleVerdict::Deny { rule, .. } => format!("deny {rule}"),
             RuleVerdict::Confirm { rule } => format!("confirm {rule}"),
         }
     }
@@ -125,17 +136,17 @@ mod tests {
     #[test]
     fn what_no_pattern_fits_an_agent_has_not() {
         let none = tools("{}");
-        assert_eq!(said(&none, "git", "status"), "deny agents");
+        assert_eq!(said(&none, "git", "status"), "deny r:1: agents");
         assert!(!none.has_any("git") && !none.has("git", "status"));
         let git = tools(r#"{"git":{"allow":["get_*"]}}"#);
         assert_eq!(said(&git, "git", "get_log"), "allow");
-        for (server, name) in [
-            ("git", "push"),
-            ("github", "get_log"),
-            ("", "get_log"),
-            ("Git", "get_log"),
-        ] {
-            assert_eq!(said(&git, server, name), "deny agents", "{server} {name}");
+        assert_eq!(said(&git, "git", "push"), "deny r:1: agents.git.allow");
+        for (server, name) in [("github", "get_log"), ("", "get_log"), ("Git", "get_log")] {
+            assert_eq!(
+                said(&git, server, name),
+                "deny r:1: agents",
+                "{server} {name}"
+            );
         }
         assert!(git.has_any("git") && !git.has_any("github"));
     }
@@ -146,10 +157,10 @@ mod tests {
         assert_eq!(said(&fs, "fs", "read_file"), "allow");
         assert_eq!(
             said(&fs, "fs", "write_file"),
-            "confirm agents.fs.confirm \"write_*\""
+            "confirm r:1: agents.fs.confirm \"write_*\""
         );
-        assert_eq!(said(&fs, "fs", "write_key"), "deny agents.fs.deny[0]");
-        assert_eq!(said(&fs, "fs", "remove"), "deny agents");
+        assert_eq!(said(&fs, "fs", "write_key"), "deny r:1: agents.fs.deny[0]");
+        assert_eq!(said(&fs, "fs", "remove"), "deny r:1: agents.fs.allow");
         assert!(fs.has("fs", "write_file"));
     }
 
@@ -160,11 +171,14 @@ mod tests {
                 "all":{}}"#,
         );
         assert_eq!(said(&both, "git", "get_log"), "allow");
-        assert_eq!(said(&both, "git", "push"), "deny agents");
-        assert_eq!(said(&both, "git", "delete_repo"), "deny agents.*.deny[0]");
+        assert_eq!(said(&both, "git", "push"), "deny r:1: agents.git.allow");
+        assert_eq!(
+            said(&both, "git", "delete_repo"),
+            "deny r:1: agents.*.deny[0]"
+        );
         assert_eq!(
             said(&both, "git", "create_branch"),
-            "confirm agents.*.confirm \"create_*\""
+            "confirm r:1: agents.*.confirm \"create_*\""
         );
         assert_eq!(said(&both, "fs", "push"), "allow");
         assert_eq!(said(&both, "all", "push"), "allow", "no list says what");

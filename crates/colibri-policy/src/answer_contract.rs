@@ -13,6 +13,7 @@ use colibri_text::brief;
 use colibri_wire::Json;
 
 use super::deferral::{Left, TaskTerm};
+use super::place::RulePlace;
 use super::reported_failure::ReportedFailure;
 use super::result_term::ResultTerm;
 use super::strict_json::Exact;
@@ -31,8 +32,8 @@ pub type Redact<'a> = &'a dyn Fn(&str) -> String;
 /// The part of a contract about the answers of one tool.
 #[derive(Debug)]
 pub struct AnswerContract {
-    /// Its place in the policy file.
-    place: String,
+    /// The place of `result`.
+    place: RulePlace,
     result: Option<ResultTerm>,
     record: Option<RecordedField>,
     refused: Option<RecordedField>,
@@ -74,11 +75,10 @@ impl AnswerContract {
     /// Those that say something of what the tool answers.
     const OF_RESULTS: [&'static str; 3] = ["record", "result", "retries"];
 
-    /// Reads them. `place` is where the term of the tool stands.
+    /// Reads them.
     pub(super) fn read(
         keys: &Object<'_>,
         is_denied: bool,
-        place: String,
     ) -> Result<AnswerContract, DocumentError> {
         let denied = AnswerContract::OF_RESULTS
             .iter()
@@ -90,7 +90,7 @@ impl AnswerContract {
             ));
         }
         Ok(AnswerContract {
-            place,
+            place: RulePlace::of_key(keys, "result"),
             result: keys.read("result", ResultTerm::read)?,
             record: keys.read("record", |record| recorded(record, "the structured result"))?,
             refused: keys.read("refused", |refused| recorded(refused, "the arguments"))?,
@@ -144,7 +144,7 @@ impl AnswerContract {
     }
 
     fn refuse(&self, why: &str) -> Failure {
-        Failure::new(Code::ResultRefused, why).by_rule(format!("{}.result", self.place))
+        Failure::new(Code::ResultRefused, why).by_rule(self.place.to_string())
     }
 
     /// True if a key of the term names this code of a failure.

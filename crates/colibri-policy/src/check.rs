@@ -102,7 +102,9 @@ impl ToolCheck {
             }
             Fit::Unfit(why) => {
                 let message = format!("the arguments do not fit the tool's inputSchema: {why}");
-                Err(Failure::new(Code::SchemaInvalid, message).of_server(&*self.server))
+                Err(Failure::new(Code::SchemaInvalid, message)
+                    .of_server(&*self.server)
+                    .by_rule("inputSchema"))
             }
         }
     }

@@ -20,10 +20,12 @@ use parking_lot::Mutex;
 use super::agent_tools::AgentTools;
 use super::file::{self, FileError};
 use super::gates::{Caller, CallerGates, Gate, GateState, Gates};
-use super::limits::DaemonLimits;
+use super::limits::{DaemonLimits, LimitPlaces};
 use super::list_mode::{LIST_MODES, ListMode};
 use super::persons;
+use super::place::RulePlace;
 use super::rule_scope::{RuleScope, find, scopes};
+use super::rules::RuleVerdict;
 use super::usage::CostRule;
 use super::user_database::{SystemAccounts, UserDatabase};
 use colibri_protocol::{Askable, Code, ElicitationKind, Failure, Feature};
@@ -47,6 +49,8 @@ const RULE_KEYS: &[&str] = &[
     "person",
     "accounts",
 ];
+/// Those that refusals name.
+const PLACED_KEYS: [&str; 6] = ["gates", "servers", "ask", "operator", "cost", "accounts"];
 /// The kinds of requests that servers may send to people.
 const ASKS: [&str; 3] = ["elicitation", "sampling", "roots"];
 
@@ -56,6 +60,7 @@ pub struct Clients {
     /// `None`: there is no file, and everybody who can open the socket gets the daemon's gates.
     rules: Option<ClientRules>,
     limits: DaemonLimits,
+    limit_places: LimitPlaces,
     /// Notes for the operator that are no errors.
     notes: Vec<String>,
     /// The daemon's own user is the only one, and approves what waits: nobody else is there.
@@ -96,8 +101,10 @@ struct ClientRules {
 /// One entry of the file.
 #[derive(Debug, Default)]
 struct Rule {
-    /// Its place, such as `users.alice`.
-    place: String,
+    /// Its path in the file, such as `users.alice`.
+    path: String,
+    /// The places of [`PLACED_KEYS`].
+    places: [RulePlace; PLACED_KEYS.len()],
     write: bool,
     external: bool,
     servers: Vec<RuleScope>,
@@ -175,6 +182,7 @@ impl Clients {
         accounts: Box<dyn UserDatabase>,
     ) -> Clients {
         Clients {
+            limit_places: LimitPlaces::in_file_without(&file),
             file,
             rules,
             limits: DaemonLimits::default(),
@@ -242,7 +250,7 @@ impl Clients {
         let users = entries("users", &|name| accounts.uid(name))?;
         let groups = entries("groups", &|name| accounts.gid(name))?;
         let others = root.read("others", rule)?.map(Arc::new);
-        let places = |rule: &Arc<Rule>| (rule.person.clone(), rule.place.clone());
+        let places = |rule: &Arc<Rule>| (rule.person.clone(), rule.path.clone());
         let elsewhere = groups.values().chain(&others).map(places);
         persons::check(&document.root(), users.values().map(places), elsewhere)?;
         let rules = ClientRules {
@@ -251,8 +259,12 @@ impl Clients {
             others,
         };
         let limits = root.read("limits", DaemonLimits::read)?.unwrap_or_default();
-        let clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
-        Ok(Clients { limits, ..clients })
+        let mut clients = Clients::new(file.to_owned(), Some(rules), notes, accounts);
+        clients.limits = limits;
+        if let Some(places) = root.read("limits", LimitPlaces::read)? {
+            clients.limit_places = places;
+        }
+        Ok(clients)
     }
 
     /// True if there is no file.
@@ -263,6 +275,12 @@ impl Clients {
     /// The daemon's limits.
     pub fn limits(&self) -> &DaemonLimits {
         &self.limits
+    }
+
+    /// The place of a limit by its key in `limits`. Where the file does not have the key, it says
+    /// where it would be.
+    pub fn limit_place(&self, key: &str) -> String {
+        self.limit_places.of(key).to_string()
     }
 
     /// The persons on a board of many hosts, by uid, of users who are not just `user@host` there.
@@ -314,8 +332,8 @@ impl Clients {
                 .iter()
                 .filter(|(_, server)| !servers.contains_key(*server));
             accounts.map(|(entry, server)| {
-                let (file, place) = (&self.file, &rule.place);
-                format!("{file}: {place}.accounts.{entry}: the registry has no account {server}")
+                let place = rule.place("accounts").below(entry);
+                format!("{place}: the registry has no account {server}")
             })
         });
         unknown.collect()
@@ -400,19 +418,23 @@ impl Rights {
     /// The gates as they stand for this caller, of a daemon and of those that the connection has
     /// left.
     pub fn caller_gates(&self, daemon: Gates, connection: Gates) -> CallerGates {
-        let state = |gate| match (
-            daemon.is_open(gate),
-            connection.is_open(gate),
-            self.closes(gate),
-        ) {
-            (false, ..) => daemon.closed(),
-            (true, false, _) => GateState::Narrowed,
-            (true, true, Some(rule)) => GateState::Refused { rule },
-            (true, true, None) => GateState::Open,
-        };
         CallerGates {
-            write: state(Gate::Write),
-            external_call: state(Gate::External),
+            write: self.gate_state(Gate::Write, daemon, connection),
+            external_call: self.gate_state(Gate::External, daemon, connection),
+        }
+    }
+
+    /// The state of one gate for this caller.
+    pub(crate) fn gate_state(&self, gate: Gate, daemon: Gates, connection: Gates) -> GateState {
+        if !daemon.is_open(gate) {
+            return daemon.closed();
+        }
+        if !connection.is_open(gate) {
+            return GateState::Narrowed;
+        }
+        match self.closes(gate) {
+            Some(rule) => GateState::Refused { rule },
+            None => GateState::Open,
         }
     }
 
@@ -481,39 +503,35 @@ impl Rights {
     /// # Errors
     /// [`Code::PolicyDenied`] with the rule and the file.
     pub fn may(&self, server: &str, feature: Feature, name: &str) -> Result<(), Failure> {
-        let is_there = self.is_there(server) && self.agent_has(server, name);
-        if self.unrestricted && is_there {
-            return Ok(());
-        }
-        let denied = |rule: String, why: &str| {
-            Failure::new(
-                Code::PolicyDenied,
-                format!(
-                    "policy does not allow this user this {}, by {rule}: {why}",
-                    feature.noun()
-                ),
-            )
-            .of_server(server)
-            .by_rule(rule)
-            .advising("do not repeat the call; the operator can change the rule in that file")
+        let denied = |rule: String, message: String| {
+            Failure::new(Code::PolicyDenied, message)
+                .of_server(server)
+                .by_rule(rule)
+                .advising("do not repeat the call; the operator can change the rule in that file")
+        };
+        let by_policy = |rule: String, why: &str| {
+            let noun = feature.noun();
+            let message = format!("policy does not allow this user this {noun}, by {rule}: {why}");
+            denied(rule, message)
         };
         for rule in &self.rules {
-            if let Some((of, pattern)) = find(&rule.deny, server, feature, name) {
-                return Err(denied(
-                    format!("{}: {}.deny.{of}", self.file, rule.place),
-                    &format!("{} is denied", pattern.as_str()),
-                ));
+            if let Some(found) = find(&rule.deny, server, feature, name) {
+                let why = format!("{} is denied", found.pattern.as_str());
+                return Err(by_policy(found.place.to_string(), &why));
             }
         }
-        if is_there
-            && self
-                .rules
-                .iter()
-                .any(|rule| find(&rule.servers, server, feature, name).is_some())
+        if let Some(agent) = &self.agent
+            && let RuleVerdict::Deny { rule, .. } = agent.judge(server, name)
         {
+            let (rule, noun) = (rule.to_string(), feature.noun());
+            let message = format!("the entry of this agent does not allow this {noun}, by {rule}");
+            return Err(denied(rule, message));
+        }
+        let grants = |rule: &Arc<Rule>| find(&rule.servers, server, feature, name).is_some();
+        if self.is_there(server) && (self.unrestricted || self.rules.iter().any(grants)) {
             return Ok(());
         }
-        Err(denied(self.places("servers"), "no rule grants it"))
+        Err(by_policy(self.places("servers"), "no rule grants it"))
     }
 
     /// True if servers may ask this caller for something.
@@ -595,7 +613,7 @@ impl Rights {
         if let Some(account) = accounts.iter().find(|account| Some(**account) == meant) {
             return Ok(account);
         }
-        let (list, place) = (accounts.join(", "), self.places("accounts"));
+        let (list, place) = (accounts.join(", "), self.accounts_place(entry));
         let why = match meant {
             Some(meant) => {
                 format!("policy says {meant}, which this user may not use or there is not")
@@ -627,8 +645,26 @@ impl Rights {
         let why =
             format!("this method is for operators: root, and who has \"operator\": true in {file}");
         Err(Failure::new(Code::PolicyDenied, why)
-            .by_rule(format!("{file}: operator"))
+            .by_rule(self.operator_place())
             .advising("ask an operator, or root, to do it"))
+    }
+
+    /// The place where the agent's entry or policy says which account of an entry this caller
+    /// means.
+    fn accounts_place(&self, entry: &str) -> String {
+        match &self.agent {
+            Some(agent) if agent.accounts.contains_key(entry) => agent.accounts_place().to_string(),
+            _ => self.places("accounts"),
+        }
+    }
+
+    /// The place where policy says who is an operator. An agent and a connection with one server
+    /// are none, whatever the entry of their user says.
+    fn operator_place(&self) -> String {
+        match self.rules.is_empty() || self.is_agents() || self.is_narrowed() {
+            true => format!("{}: operator", self.file),
+            false => self.places("operator"),
+        }
     }
 
     /// The place of this caller's cost rule.
@@ -646,16 +682,25 @@ impl Rights {
         let places: Vec<String> = self
             .rules
             .iter()
-            .map(|rule| format!("{}.{key}", rule.place))
+            .map(|rule| rule.place(key).to_string())
             .collect();
-        format!("{}: {}", self.file, places.join(", "))
+        places.join(", ")
+    }
+}
+
+impl Rule {
+    /// The place of one of [`PLACED_KEYS`].
+    fn place(&self, key: &str) -> &RulePlace {
+        let index = PLACED_KEYS.iter().position(|placed| *placed == key);
+        &self.places[index.unwrap_or_default()]
     }
 }
 
 fn rule(cursor: &ValueCursor<'_>) -> Result<Rule, colibri_json::DocumentError> {
     let keys = cursor.object(RULE_KEYS)?;
     let mut rule = Rule {
-        place: cursor.path().to_owned(),
+        path: cursor.path().to_owned(),
+        places: PLACED_KEYS.map(|key| RulePlace::of_key(&keys, key)),
         ..Rule::default()
     };
     for gate in keys.read("gates", ValueCursor::array)?.unwrap_or_default() {
@@ -767,21 +812,23 @@ mod tests {
         ] {
             assert_eq!(rights(&clients, uid).account(entry), meant, "{uid} {entry}");
         }
-        let agent = AgentTools::default()
-            .with_accounts(BTreeMap::from([("git".to_owned(), "git-y".to_owned())]));
+        let agent = AgentTools::default().with_accounts(
+            BTreeMap::from([("git".to_owned(), "git-y".to_owned())]),
+            RulePlace::outside_files("agents.a.accounts"),
+        );
         let of_agent = rights(&clients, 1003).of_agent(&agent);
         assert_eq!(
             (of_agent.account("git"), of_agent.account("github")),
             (Some("git-y"), None)
         );
+        assert_eq!(of_agent.accounts_place("git"), "agents.a.accounts");
         let refusal = rights(&clients, 1003)
             .account_among("github", &["github-home", "github-work"])
             .unwrap_err();
         assert!(
-            refusal
-                .rule
-                .unwrap()
-                .contains("groups.dev.accounts, groups.ops.accounts")
+            refusal.rule.unwrap().contains(
+                "clients.json:2: groups.dev.accounts, clients.json:2: groups.ops.accounts"
+            )
         );
         let known = ["github-home", "github-work"];
         let meant = rights(&clients, 1001).account_among("github", &known);
@@ -919,7 +966,7 @@ mod tests {
             .unwrap_err();
         assert_eq!(
             failure.rule.as_deref(),
-            Some("clients.json: groups.dev.ask, groups.ops.ask")
+            Some("clients.json:2: groups.dev.ask, clients.json:2: groups.ops.ask")
         );
         for wrong in [r#"["form"]"#, r#"["Roots"]"#, "[1]", r#""roots""#] {
             assert!(
@@ -943,7 +990,7 @@ mod tests {
         assert!(!bob.operator);
         assert_eq!(
             bob.closes(Gate::Write).unwrap(),
-            "clients.json: users.bob.gates"
+            "clients.json:4: users.bob.gates"
         );
         assert_eq!(bob.closes(Gate::External), None);
         assert!(
@@ -960,7 +1007,7 @@ mod tests {
             assert_eq!(failure.code, Code::PolicyDenied);
             assert_eq!(
                 failure.rule.as_deref(),
-                Some("clients.json: users.bob.servers")
+                Some("clients.json:4: users.bob.servers")
             );
             assert_eq!(failure.server.as_deref(), Some(server));
             assert!(!bob.sees(server, Feature::Tool, tool));
@@ -1053,7 +1100,7 @@ mod tests {
         let failure = carol.may("git", Feature::Tool, "read_secret").unwrap_err();
         assert_eq!(
             failure.rule.as_deref(),
-            Some("clients.json: groups.dev.deny.*")
+            Some("clients.json:2: groups.dev.deny.*[0]")
         );
         assert!(!carol.sees("git", Feature::Tool, "read_secret"));
         let bob = rights(&clients, 1002);
@@ -1080,6 +1127,65 @@ mod tests {
         };
         assert!(clients.rights(&peer).may("x", Feature::Tool, "y").is_ok());
         assert!(rights(&clients, 7777).may("x", Feature::Tool, "y").is_err());
+    }
+
+    #[test]
+    fn what_an_agents_own_entry_denies_is_refused_by_its_place() {
+        let clients = parse(
+            r#"{"users":{"alice":{"gates":["external-call"],"servers":{"git":["*"],"docs":["*"]},
+                "deny":{"git":["push"]}}}}"#,
+        )
+        .unwrap();
+        let text = "{\"agents\":{\"coder\":{\n\"tools\":{\n\"git\":{\"allow\":[\"*\"],\n\"deny\":[\"reset\",\"push\"]},\n\"web\":{}}}}}";
+        let document = Document::parse(text.as_bytes(), "external-mcp.json").unwrap();
+        let agents = document.root().object(&["agents"]).unwrap();
+        let agents = agents.need("agents").unwrap();
+        let coder = agents.object(&["coder"]).unwrap();
+        let coder = coder.need("coder").unwrap().object(&["tools"]).unwrap();
+        let tools = AgentTools::read(coder.need("tools").unwrap()).unwrap();
+        let person = rights(&clients, 1001);
+        let agent = person.of_agent(&tools);
+        assert!(agent.may("git", Feature::Tool, "log").is_ok());
+        for (server, tool, place) in [
+            (
+                "git",
+                "reset",
+                "external-mcp.json:4: agents.coder.tools.git.deny[0]",
+            ),
+            ("docs", "read", "external-mcp.json:2: agents.coder.tools"),
+            // What its person's rules deny is named first; of what they do not give, the grant.
+            ("git", "push", "clients.json:2: users.alice.deny.git[0]"),
+            ("web", "open", "clients.json:1: users.alice.servers"),
+        ] {
+            let failure = agent.may(server, Feature::Tool, tool).unwrap_err();
+            assert_eq!(failure.code, Code::PolicyDenied);
+            assert_eq!(failure.rule.as_deref(), Some(place));
+            assert!(failure.message.contains(place), "{failure}");
+            let of_person = person.may(server, Feature::Tool, tool);
+            assert_eq!(of_person.is_err(), place.starts_with("clients.json"));
+        }
+    }
+
+    #[test]
+    fn a_limit_has_its_place_where_the_file_sets_it() {
+        for (text, key, place) in [
+            (
+                "{\"limits\":{\n\"clients\":7}}",
+                "clients",
+                "clients.json:2: limits.clients",
+            ),
+            (
+                "{\"limits\":{\n\"clients\":7}}",
+                "calls_per_client",
+                "clients.json:1: limits.calls_per_client",
+            ),
+            ("{}", "clients", "clients.json: limits.clients"),
+        ] {
+            assert_eq!(parse(text).unwrap().limit_place(key), place);
+        }
+        let absent = Clients::absent("/x/clients.json".into());
+        let place = absent.limit_place("message_bytes");
+        assert_eq!(place, "/x/clients.json: limits.message_bytes");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use colibri_json::{Document, ValueCursor};
 use super::answer_contract::AnswerContract;
 use super::file::{self, FileError};
 use super::may::{MayList, PatternScope};
+use super::place::RulePlace;
 use super::schema::{Fit, Schema};
 use super::session_flow::{BoundMay, MayPlace};
 use super::strict_json::{Exact, Inexact};
@@ -23,13 +24,33 @@ use colibri_text::visible;
 /// The contract of one server.
 #[derive(Debug)]
 pub struct Contract {
-    file: String,
-    tools: BTreeMap<String, (Term, Arc<AnswerContract>)>,
-    others: Term,
+    tools: BTreeMap<String, ToolTerm>,
+    others: PlacedTerm,
     /// `None`: the contract says nothing of prompts.
-    prompts: Option<BTreeMap<String, Term>>,
+    prompts: Option<PromptTerms>,
     /// The tools that may change something without a person; `None`: all that it allows.
     may: Option<Arc<BoundMay>>,
+}
+
+/// What the contract says of one tool.
+#[derive(Debug)]
+struct ToolTerm {
+    calls: PlacedTerm,
+    answers: Arc<AnswerContract>,
+}
+
+/// What the contract says of prompts.
+#[derive(Debug)]
+struct PromptTerms {
+    place: RulePlace,
+    terms: BTreeMap<String, PlacedTerm>,
+}
+
+/// A term, and its place in the file.
+#[derive(Debug)]
+struct PlacedTerm {
+    term: Term,
+    place: RulePlace,
 }
 
 #[derive(Debug)]
@@ -72,14 +93,16 @@ impl Contract {
             Some(others) => term(others, &TERM)?,
         };
         Ok(Contract {
-            file: file.to_owned(),
-            tools: tools(root.need("tools")?, file)?,
-            others,
-            prompts: root.read("prompts", terms)?,
+            tools: tools(root.need("tools")?)?,
+            others: PlacedTerm {
+                term: others,
+                place: RulePlace::of_key(&root, "others"),
+            },
+            prompts: root.read("prompts", prompts)?,
             may: root
                 .read("may", |list| MayList::read(list, PatternScope::OneServer))?
                 .map(|may| BoundMay {
-                    by: MayPlace::File(format!("{file}: may").into()),
+                    by: MayPlace::File(RulePlace::of_key(&root, "may")),
                     may: Arc::new(may),
                 })
                 .map(Arc::new),
@@ -97,16 +120,19 @@ impl Contract {
         tool: &str,
         arguments: Result<&Exact, &Inexact>,
     ) -> Result<(), Failure> {
-        let (term, place) = match self.tools.get(tool) {
-            Some((term, _)) => (term, place(&self.file, tool)),
-            None => (&self.others, format!("{}: others", self.file)),
-        };
-        apply(server, term, place, arguments)
+        self.term(tool).check(server, arguments)
+    }
+
+    /// The term on a tool.
+    fn term(&self, tool: &str) -> &PlacedTerm {
+        self.tools
+            .get(tool)
+            .map_or(&self.others, |tool| &tool.calls)
     }
 
     /// True if a tool may change something, with whatever arguments, as far as the contract goes.
     pub fn may_change(&self, server: &str, tool: &str) -> bool {
-        let term = self.tools.get(tool).map_or(&self.others, |(term, _)| term);
+        let term = &self.term(tool).term;
         let is_named = self
             .may
             .as_ref()
@@ -121,7 +147,7 @@ impl Contract {
 
     /// The part of the contract about the answers of a tool, by its server's own name for it.
     pub fn answers(&self, tool: &str) -> Option<&Arc<AnswerContract>> {
-        self.tools.get(tool).map(|(_, answers)| answers)
+        self.tools.get(tool).map(|tool| &tool.answers)
     }
 
     /// True if the contract lets a prompt, by its server's own name for it, be had with these
@@ -139,97 +165,108 @@ impl Contract {
         let Some(prompts) = &self.prompts else {
             return Ok(());
         };
-        let place = format!("{}: prompts.{}", self.file, visible(prompt));
-        let unnamed = Term::Deny {
-            reason: "the contract does not name this prompt".to_owned(),
+        let read = Exact::read(arguments);
+        if let Some(term) = prompts.terms.get(prompt) {
+            return term.check(server, read.as_ref());
+        }
+        let unnamed = PlacedTerm {
+            term: Term::Deny {
+                reason: "the contract does not name this prompt".to_owned(),
+            },
+            place: prompts.place.below(&visible(prompt)),
         };
-        let term = prompts.get(prompt).unwrap_or(&unnamed);
-        apply(server, term, place, Exact::read(arguments).as_ref())
+        unnamed.check(server, read.as_ref())
     }
 }
 
-/// True if a term lets a call pass; `place` is where it stands.
-fn apply(
-    server: &str,
-    term: &Term,
-    place: String,
-    arguments: Result<&Exact, &Inexact>,
-) -> Result<(), Failure> {
-    let denied = |why: String, advice: &str| {
-        Err(Failure::new(Code::ContractDenied, why)
-            .of_server(server)
-            .by_rule(place.clone())
-            .advising(advice))
-    };
-    let exact = match arguments {
-        Ok(exact) => exact,
-        Err(inexact) => {
+impl PlacedTerm {
+    /// True if the term lets a call pass.
+    fn check(&self, server: &str, arguments: Result<&Exact, &Inexact>) -> Result<(), Failure> {
+        let PlacedTerm { term, place } = self;
+        let denied = |why: String, advice: &str| {
+            Err(Failure::new(Code::ContractDenied, why)
+                .of_server(server)
+                .by_rule(place.to_string())
+                .advising(advice))
+        };
+        let exact = match arguments {
+            Ok(exact) => exact,
+            Err(inexact) => {
+                return denied(
+                    format!(
+                        "the contract of this server cannot be checked: the arguments have {inexact}"
+                    ),
+                    "write the arguments so that every reader reads the same, then call again",
+                );
+            }
+        };
+        if let Some(at) = exact.ambiguous() {
             return denied(
-                format!(
-                    "the contract of this server cannot be checked: the arguments have {inexact}"
-                ),
-                "write the arguments so that every reader reads the same, then call again",
+                format!("the arguments have two keys at {at} that some readers take for one"),
+                "give each argument once, then call again",
             );
         }
-    };
-    if let Some(at) = exact.ambiguous() {
-        return denied(
-            format!("the arguments have two keys at {at} that some readers take for one"),
-            "give each argument once, then call again",
-        );
-    }
-    match term {
-        Term::Allow => Ok(()),
-        Term::Deny { reason } => denied(
-            reason.clone(),
-            &format!("do not repeat the call; the contract does not allow it ({place})"),
-        ),
-        Term::When { schema, reason } => match schema.check(exact) {
-            Fit::Fits => Ok(()),
-            Fit::Unfit(why) => denied(
-                format!("{reason} ({why})"),
-                &format!(
-                    "stay within the contract ({place}): correct the arguments as the message says"
+        match term {
+            Term::Allow => Ok(()),
+            Term::Deny { reason } => denied(
+                reason.clone(),
+                &format!("do not repeat the call; the contract does not allow it ({place})"),
+            ),
+            Term::When { schema, reason } => match schema.check(exact) {
+                Fit::Fits => Ok(()),
+                Fit::Unfit(why) => denied(
+                    format!("{reason} ({why})"),
+                    &format!(
+                        "stay within the contract ({place}): correct the arguments as the message says"
+                    ),
                 ),
-            ),
-            Fit::TooCostly => denied(
-                format!("{reason} (the arguments are too large or too deep to be checked)"),
-                "call with less",
-            ),
-        },
+                Fit::TooCostly => denied(
+                    format!("{reason} (the arguments are too large or too deep to be checked)"),
+                    "call with less",
+                ),
+            },
+        }
     }
 }
 
 /// The keys of a term.
 const TERM: [&str; 4] = ["allow", "deny", "when", "reason"];
 
-fn terms(cursor: &ValueCursor<'_>) -> Result<BTreeMap<String, Term>, colibri_json::DocumentError> {
-    let members = cursor.members()?.into_iter();
-    members
-        .map(|member| Ok((member.key.to_owned(), term(&member.value, &TERM)?)))
-        .collect()
+fn prompts(cursor: &ValueCursor<'_>) -> Result<PromptTerms, colibri_json::DocumentError> {
+    let mut terms = BTreeMap::new();
+    for member in cursor.members()? {
+        terms.insert(member.key.to_owned(), placed_term(&member.value, &TERM)?);
+    }
+    Ok(PromptTerms {
+        place: RulePlace::of_value(cursor),
+        terms,
+    })
 }
 
 /// The terms of tools, which may say something of what becomes of calls too.
 fn tools(
     cursor: &ValueCursor<'_>,
-    file: &str,
-) -> Result<BTreeMap<String, (Term, Arc<AnswerContract>)>, colibri_json::DocumentError> {
+) -> Result<BTreeMap<String, ToolTerm>, colibri_json::DocumentError> {
     let known = [&TERM[..], &AnswerContract::KEYS].concat();
     let mut tools = BTreeMap::new();
     for member in cursor.members()? {
-        let read = term(&member.value, &known)?;
-        let is_denied = matches!(read, Term::Deny { .. });
-        let place = place(file, member.key);
-        let answers = AnswerContract::read(&member.value.object(&known)?, is_denied, place)?;
-        tools.insert(member.key.to_owned(), (read, Arc::new(answers)));
+        let calls = placed_term(&member.value, &known)?;
+        let is_denied = matches!(calls.term, Term::Deny { .. });
+        let answers = AnswerContract::read(&member.value.object(&known)?, is_denied)?;
+        let answers = Arc::new(answers);
+        tools.insert(member.key.to_owned(), ToolTerm { calls, answers });
     }
     Ok(tools)
 }
 
-/// The place of a tool's term.
-fn place(file: &str, tool: &str) -> String {
-    format!("{file}: tools.{}", visible(tool))
+fn placed_term(
+    cursor: &ValueCursor<'_>,
+    known: &[&str],
+) -> Result<PlacedTerm, colibri_json::DocumentError> {
+    Ok(PlacedTerm {
+        term: term(cursor, known)?,
+        place: RulePlace::of_value(cursor),
+    })
 }
 
 fn term(cursor: &ValueCursor<'_>, known: &[&str]) -> Result<Term, colibri_json::DocumentError> {
@@ -283,15 +320,15 @@ mod tests {
             (
                 "review",
                 r#"{"file":"/etc/passwd"}"#,
-                "c.json: prompts.review",
+                "c.json:2: prompts.review",
             ),
-            ("review", r#"{"other":"x"}"#, "c.json: prompts.review"),
+            ("review", r#"{"other":"x"}"#, "c.json:2: prompts.review"),
             (
                 "review",
                 r#"{"file":"src/a","file":"/etc"}"#,
-                "c.json: prompts.review",
+                "c.json:2: prompts.review",
             ),
-            ("unnamed", "{}", "c.json: prompts.unnamed"),
+            ("unnamed", "{}", "c.json:1: prompts.unnamed"),
         ] {
             let failure = check(prompt, arguments).unwrap_err();
             assert_eq!(
@@ -317,7 +354,7 @@ mod tests {
         assert_eq!(failure.message, "pushing is for people");
         assert_eq!(
             (failure.rule.as_deref(), failure.server.as_deref()),
-            (Some("c.json: tools.push"), Some("s"))
+            (Some("c.json:3: tools.push"), Some("s"))
         );
         assert!(call(&contract, "write", r#"{"path":"/work/a","o":{"k":1}}"#).is_ok());
         for bad in [
@@ -332,7 +369,7 @@ mod tests {
         ] {
             let failure = call(&contract, "write", bad).unwrap_err();
             assert_eq!(failure.code, Code::ContractDenied, "{bad}");
-            assert_eq!(failure.rule.as_deref(), Some("c.json: tools.write"));
+            assert_eq!(failure.rule.as_deref(), Some("c.json:4: tools.write"));
         }
         let failure = call(&contract, "write", r#"{"path":"/etc/x"}"#).unwrap_err();
         assert!(
@@ -759,7 +796,7 @@ mod tests {
         let failure = answers.check(result, false, b"{}").unwrap_err();
         assert_eq!(
             (failure.code, failure.rule.as_deref()),
-            (Code::ResultRefused, Some("c.json: tools.t.result"))
+            (Code::ResultRefused, Some("c.json:1: tools.t.result"))
         );
         let message = &failure.message;
         assert!(

@@ -76,7 +76,7 @@ pub enum GateState {
     Narrowed,
     /// Open, but policy keeps it closed for this user: the file and rule that do.
     Refused {
-        /// For example `/usr/local/etc/colibri/clients.json: users.alice.gates`.
+        /// For example `/usr/local/etc/colibri/clients.json:3: users.alice.gates`.
         rule: String,
     },
 }
@@ -96,17 +96,30 @@ impl CallerGates {
     /// # Errors
     /// Why it does not, and what to set.
     pub fn check(&self, gate: Gate) -> Result<(), Failure> {
-        let (state, name, flag, variable) = match gate {
+        match gate {
+            Gate::None => Ok(()),
+            Gate::Write => self.write.check(gate),
+            Gate::External => self.external_call.check(gate),
+        }
+    }
+}
+
+impl GateState {
+    /// True if a call behind this gate, whose state this is, passes.
+    ///
+    /// # Errors
+    /// Why it does not, and what to set.
+    pub(crate) fn check(&self, gate: Gate) -> Result<(), Failure> {
+        let (name, flag, variable) = match gate {
             Gate::None => return Ok(()),
-            Gate::Write => (&self.write, "write", "--write", "COLIBRI_MCP_WRITE=1"),
+            Gate::Write => ("write", "--write", "COLIBRI_MCP_WRITE=1"),
             Gate::External => (
-                &self.external_call,
                 "external-call",
                 "--external-call",
                 "COLIBRI_MCP_EXTERNAL_CALL=1",
             ),
         };
-        let (why, rule, advice) = match state {
+        let (why, rule, advice) = match self {
             GateState::Open => return Ok(()),
             GateState::Closed => (
                 format!("the {name} gate of this daemon is closed"),

@@ -10,6 +10,8 @@
 //! Its promises:
 //! - what a file does not name is refused, and a word in it that would not be applied is an error
 //!   with its line and column;
+//! - whatever refuses a call or makes it wait names its rule by file, line and key
+//!   ([`RulePlace`]), or says which rule it is where no file sets it;
 //! - a denial wins over every grant, and only a clear yes of a person lets a call pass that waits
 //!   for one;
 //! - rules are immutable: a reload builds new ones and swaps them whole;
@@ -38,6 +40,7 @@ mod may;
 mod origin_values;
 mod persons;
 mod pins;
+mod place;
 pub mod quota;
 mod reported_failure;
 mod result_term;
@@ -76,6 +79,7 @@ pub use limits::DaemonLimits;
 pub use list_mode::ListMode;
 pub use may::{MayList, PatternScope};
 pub use pins::{PinCheck, PinError, PinStatus, Pins, TrustMode, canonical};
+pub use place::{PlacedPattern, RulePlace};
 pub use quota::{UserQuotas, UserUsage};
 pub use reported_failure::ReportedFailure;
 pub use rules::{RuleVerdict, ServerRules};

@@ -5,12 +5,54 @@ use colibri_api::CostMode;
 use colibri_json::{DocumentError, Object, ValueCursor};
 use colibri_registry::value::size;
 
+use super::place::RulePlace;
 use super::quota::UserQuota;
 
 /// The most clients, and the most calls of one.
 const MAX_CLIENTS: u64 = 65_536;
 /// The bounds of the longest message, bytes.
 const MESSAGE: std::ops::RangeInclusive<usize> = 4096..=1 << 30;
+
+/// The keys of `limits`.
+const KEYS: [&str; 10] = [
+    "clients",
+    "clients_for_operators",
+    "clients_per_user",
+    "calls_per_client",
+    "message_bytes",
+    "trail_bytes_per_user",
+    "starts_per_user",
+    "processes_per_user",
+    "result_bytes_per_user",
+    "result_bytes",
+];
+
+/// The places of the limits in a file.
+#[derive(Debug)]
+pub(super) struct LimitPlaces([RulePlace; KEYS.len()]);
+
+impl LimitPlaces {
+    /// The places in a file with `limits`.
+    ///
+    /// # Errors
+    /// As [`DaemonLimits::read`].
+    pub(super) fn read(value: &ValueCursor<'_>) -> Result<LimitPlaces, DocumentError> {
+        let keys = value.object(&KEYS)?;
+        Ok(LimitPlaces(KEYS.map(|key| RulePlace::of_key(&keys, key))))
+    }
+
+    /// Those in a file without `limits`, or where no file is: all have the value that they have
+    /// without it.
+    pub(super) fn in_file_without(file: &str) -> LimitPlaces {
+        LimitPlaces(KEYS.map(|key| RulePlace::in_file(file, &format!("limits.{key}"))))
+    }
+
+    /// The place of a limit by its key.
+    pub(super) fn of(&self, key: &str) -> &RulePlace {
+        let index = KEYS.iter().position(|known| *known == key);
+        &self.0[index.unwrap_or_default()]
+    }
+}
 
 /// The limits of a daemon, as the file says them, or as they are without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,18 +102,7 @@ impl DaemonLimits {
     /// # Errors
     /// An unknown key, or a value out of its bounds.
     pub(super) fn read(value: &ValueCursor<'_>) -> Result<DaemonLimits, DocumentError> {
-        let keys = value.object(&[
-            "clients",
-            "clients_for_operators",
-            "clients_per_user",
-            "calls_per_client",
-            "message_bytes",
-            "trail_bytes_per_user",
-            "starts_per_user",
-            "processes_per_user",
-            "result_bytes_per_user",
-            "result_bytes",
-        ])?;
+        let keys = value.object(&KEYS)?;
         let default = DaemonLimits::default();
         Ok(DaemonLimits {
             clients: number(&keys, "clients", 1..=MAX_CLIENTS, default.clients)?,

@@ -5,37 +5,39 @@ use colibri_protocol::Feature;
 use colibri_registry::is_server_id;
 use colibri_text::Pattern;
 
+use super::place::{PlacedPattern, RulePlace, first_fit};
+
 /// The servers and items that an entry grants or denies.
 #[derive(Debug)]
 pub(super) struct RuleScope {
     pub(super) servers: Pattern,
-    tools: Vec<Pattern>,
-    prompts: Vec<Pattern>,
+    tools: Vec<PlacedPattern>,
+    prompts: Vec<PlacedPattern>,
     /// On URIs and templates.
-    resources: Vec<Pattern>,
+    resources: Vec<PlacedPattern>,
 }
 
 impl RuleScope {
-    fn find(&self, feature: Feature, name: &str) -> Option<&Pattern> {
+    fn find(&self, feature: Feature, name: &str) -> Option<&PlacedPattern> {
         let patterns = match feature {
             Feature::Tool => &self.tools,
             Feature::Prompt => &self.prompts,
             Feature::Resource | Feature::Template | Feature::Skill => &self.resources,
         };
-        patterns.iter().find(|pattern| pattern.matches(name))
+        first_fit(patterns, name)
     }
 }
 
-/// The first pattern of a list that fits an item, with the one that fits its server.
+/// The first pattern of a list that fits an item.
 pub(super) fn find<'r>(
     list: &'r [RuleScope],
     server: &str,
     feature: Feature,
     name: &str,
-) -> Option<(&'r str, &'r Pattern)> {
+) -> Option<&'r PlacedPattern> {
     list.iter()
         .filter(|scope| scope.servers.matches(server))
-        .find_map(|scope| Some((scope.servers.as_str(), scope.find(feature, name)?)))
+        .find_map(|scope| scope.find(feature, name))
 }
 
 /// Reads the value of `servers` or `deny`.
@@ -82,7 +84,7 @@ pub(super) fn scopes(cursor: &ValueCursor<'_>) -> Result<Vec<RuleScope>, Documen
         .collect()
 }
 
-fn patterns(cursor: &ValueCursor<'_>) -> Result<Vec<Pattern>, DocumentError> {
+fn patterns(cursor: &ValueCursor<'_>) -> Result<Vec<PlacedPattern>, DocumentError> {
     let patterns = cursor.array()?;
     if patterns.is_empty() {
         return Err(cursor.error("an empty list grants and denies nothing; leave the server out"));
@@ -92,7 +94,10 @@ fn patterns(cursor: &ValueCursor<'_>) -> Result<Vec<Pattern>, DocumentError> {
         .map(|pattern| match pattern.text()? {
             "" => Err(pattern.error("an empty pattern fits nothing")),
             text if text.len() > 256 => Err(pattern.error("a pattern must have at most 256 bytes")),
-            text => Ok(Pattern::new(text)),
+            text => Ok(PlacedPattern {
+                pattern: Pattern::new(text),
+                place: RulePlace::of_value(&pattern),
+            }),
         })
         .collect()
 }

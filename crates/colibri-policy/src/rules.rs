@@ -1,12 +1,14 @@
 //! The rules of a registry entry: what of its server may be asked for, and what needs a person
 //! first.
 
+use std::sync::Arc;
+
+use super::place::{RulePlace, first_fit};
 use super::tool_rules::ToolRules;
 use colibri_protocol::{Code, Failure, Feature};
-use colibri_text::Pattern;
 use colibri_wire::Json;
 
-/// The verdict of the rules on one tool, prompt or URI. Rules are named as file and key.
+/// The verdict of the rules on one tool, prompt or URI.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum RuleVerdict {
     /// It may be called.
@@ -15,29 +17,40 @@ pub enum RuleVerdict {
     /// It may not.
     Deny {
         /// The rule that says so.
-        rule: String,
+        rule: RulePlace,
+        /// The fault of the rule, if it denies because it cannot be applied.
+        fault: Option<Arc<str>>,
     },
     /// It may be called once a person has approved the call.
     Confirm {
         /// The rule that says so.
-        rule: String,
+        rule: RulePlace,
     },
 }
 
 impl RuleVerdict {
     /// The answer to who asks for what is denied; `None` for the other verdicts.
     pub fn failure(&self, server: &str, feature: Feature) -> Option<Failure> {
-        let RuleVerdict::Deny { rule } = self else {
+        let RuleVerdict::Deny { rule, fault } = self else {
             return None;
         };
+        let fault = fault.as_ref().map(|fault| format!(": {fault}"));
         let denied = Failure::new(
             Code::PolicyDenied,
             format!(
-                "the rules of this server do not allow this {}, by {rule}",
-                feature.noun()
+                "the rules of this server do not allow this {}, by {rule}{}",
+                feature.noun(),
+                fault.unwrap_or_default()
             ),
         );
-        Some(denied.of_server(server).by_rule(rule.clone()))
+        Some(denied.of_server(server).by_rule(rule.to_string()))
+    }
+
+    pub(super) fn denied(rule: &RulePlace) -> RuleVerdict {
+        RuleVerdict::Deny {
+            rule: rule.clone(),
+            fault: None,
+        }
     }
 }
 
@@ -47,23 +60,15 @@ impl RuleVerdict {
 /// makes of a name must not decide about rights.
 #[derive(Debug, Clone)]
 pub struct ServerRules {
-    /// Such as `external-mcp.json: servers.github`.
-    place: String,
     tools: ToolRules,
     prompts: ToolRules,
     resources: ToolRules,
 }
 
 impl ServerRules {
-    /// The rules of an entry on tools, prompts and resources; `file` is the registry's name as
-    /// refusals show it.
-    pub fn new(
-        [tools, prompts, resources]: [&ToolRules; 3],
-        file: &str,
-        server: &str,
-    ) -> ServerRules {
+    /// The rules of an entry on tools, prompts and resources.
+    pub fn new([tools, prompts, resources]: [&ToolRules; 3]) -> ServerRules {
         ServerRules {
-            place: format!("{file}: servers.{server}"),
             tools: tools.clone(),
             prompts: prompts.clone(),
             resources: resources.clone(),
@@ -75,34 +80,27 @@ impl ServerRules {
     /// No annotation ever loosens one: the server that writes them is the one that is to be held
     /// (2025-11-25, "Tool Annotations").
     pub fn judge(&self, feature: Feature, name: &str, definition: &[u8]) -> RuleVerdict {
-        let (key, rules) = match feature {
-            Feature::Tool => ("tools", &self.tools),
-            Feature::Prompt => ("prompts", &self.prompts),
-            Feature::Resource | Feature::Template | Feature::Skill => {
-                ("resources", &self.resources)
-            }
+        let rules = match feature {
+            Feature::Tool => &self.tools,
+            Feature::Prompt => &self.prompts,
+            Feature::Resource | Feature::Template | Feature::Skill => &self.resources,
         };
-        let first = |list: &[Pattern]| list.iter().position(|pattern| pattern.matches(name));
-        let place = |rule: &str| format!("{}.{key}.{rule}", self.place);
-        if let Some(index) = first(&rules.deny) {
-            return RuleVerdict::Deny {
-                rule: place(&format!("deny[{index}]")),
-            };
+        if let Some(denied) = first_fit(&rules.deny, name) {
+            return RuleVerdict::denied(&denied.place);
         }
-        if !rules.allow.is_empty() && first(&rules.allow).is_none() {
-            return RuleVerdict::Deny {
-                rule: place("allow"),
-            };
+        if !rules.allow.is_empty() && !rules.allow.iter().any(|pattern| pattern.matches(name)) {
+            return RuleVerdict::denied(&rules.allow_place);
         }
-        // Who is asked to confirm is told what was written; who is denied, where alone.
-        if let Some(pattern) = rules.confirm.iter().find(|pattern| pattern.matches(name)) {
+        if let Some(confirmed) = first_fit(&rules.confirm, name) {
             return RuleVerdict::Confirm {
-                rule: place(&format!("confirm {pattern}")),
+                rule: confirmed.place.clone(),
             };
         }
-        if rules.confirm_destructive && says_destructive(definition) {
+        if let Some(place) = &rules.confirm_destructive
+            && says_destructive(definition)
+        {
             return RuleVerdict::Confirm {
-                rule: place("confirm_destructive"),
+                rule: place.clone(),
             };
         }
         RuleVerdict::Allow
@@ -145,34 +143,41 @@ fn says_destructive(definition: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use colibri_json::Document;
 
     const PLAIN: &[u8] = br#"{"name":"x"}"#;
 
+    /// An entry with these lists, one a line, and rules on prompts and resources.
     fn rules(allow: &[&str], deny: &[&str], confirm: &[&str]) -> ServerRules {
-        let list = |items: &[&str]| items.iter().map(|item| Pattern::new(*item)).collect();
-        let rules = ToolRules {
-            allow: list(allow),
-            deny: list(deny),
-            confirm: list(confirm),
-            confirm_destructive: true,
-            idempotent: list(&["get_*"]),
-            always: list(&["get_*"]),
+        let list = |key: &str, items: &[&str]| match items {
+            [] => String::new(),
+            _ => format!("\n\"{key}\": {items:?},"),
         };
-        let prompts = ToolRules {
-            deny: list(&["x"]),
-            ..ToolRules::default()
-        };
-        let resources = ToolRules {
-            allow: list(&["file:///pub/*"]),
-            confirm: list(&["*.key"]),
-            ..ToolRules::default()
-        };
-        ServerRules::new([&rules, &prompts, &resources], "reg.json", "github")
+        let text = format!(
+            r#"{{ "servers": {{ "github": {{
+                "tools": {{ {}{}{}
+                    "confirm_destructive": true,
+                    "idempotent": ["get_*"], "always": ["get_*"] }},
+                "prompts": {{ "deny": ["x"] }},
+                "resources": {{ "allow": ["file:///pub/*"], "confirm": ["*.key"] }} }} }} }}"#,
+            list("allow", allow),
+            list("deny", deny),
+            list("confirm", confirm)
+        );
+        let document = Document::parse(text.as_bytes(), "reg.json").unwrap();
+        let servers = document.root().object(&["servers"]).unwrap();
+        let server = &servers.need("servers").unwrap().members().unwrap()[0];
+        let keys = server.value.object(&["tools", "prompts", "resources"]);
+        let keys = keys.unwrap();
+        let read = |key| ToolRules::read(keys.need(key).unwrap()).unwrap();
+        ServerRules::new([&read("tools"), &read("prompts"), &read("resources")])
     }
 
-    fn denied(rule: &str) -> RuleVerdict {
-        RuleVerdict::Deny {
-            rule: rule.to_owned(),
+    fn shown(verdict: RuleVerdict) -> String {
+        match verdict {
+            RuleVerdict::Allow => "allow".to_owned(),
+            RuleVerdict::Deny { rule, .. } => format!("deny {rule}"),
+            RuleVerdict::Confirm { rule } => format!("confirm {rule}"),
         }
     }
 
@@ -180,14 +185,12 @@ mod tests {
     fn deny_wins_and_names_its_rule() {
         let rules = rules(&["*"], &["x", "delete_*"], &["delete_*", "create_*"]);
         assert_eq!(
-            rules.judge(Feature::Tool, "delete_repo", PLAIN),
-            denied("reg.json: servers.github.tools.deny[1]")
+            shown(rules.judge(Feature::Tool, "delete_repo", PLAIN)),
+            "deny reg.json:4: servers.github.tools.deny[1]"
         );
         assert_eq!(
-            rules.judge(Feature::Tool, "create_issue", PLAIN),
-            RuleVerdict::Confirm {
-                rule: "reg.json: servers.github.tools.confirm \"create_*\"".to_owned()
-            }
+            shown(rules.judge(Feature::Tool, "create_issue", PLAIN)),
+            "confirm reg.json:5: servers.github.tools.confirm \"create_*\""
         );
         assert_eq!(
             rules.judge(Feature::Tool, "get_issue", PLAIN),
@@ -210,29 +213,30 @@ mod tests {
         let rules = rules(&["none"], &[], &[]);
         let destructive = br#"{"annotations":{"destructiveHint":true}}"#;
         for (feature, name, expected) in [
-            (Feature::Prompt, "y", RuleVerdict::Allow),
+            (Feature::Prompt, "y", "allow"),
             (
                 Feature::Prompt,
                 "x",
-                denied("reg.json: servers.github.prompts.deny[0]"),
+                "deny reg.json:6: servers.github.prompts.deny[0]",
             ),
-            (Feature::Resource, "file:///pub/a", RuleVerdict::Allow),
+            (Feature::Resource, "file:///pub/a", "allow"),
             (
                 Feature::Resource,
                 "file:///a",
-                denied("reg.json: servers.github.resources.allow"),
+                "deny reg.json:7: servers.github.resources.allow",
             ),
             (
                 Feature::Template,
                 "file:///{a}",
-                denied("reg.json: servers.github.resources.allow"),
+                "deny reg.json:7: servers.github.resources.allow",
             ),
         ] {
-            assert_eq!(rules.judge(feature, name, destructive), expected, "{name}");
+            let verdict = rules.judge(feature, name, destructive);
+            assert_eq!(shown(verdict), expected, "{name}");
         }
         let asks = rules.judge(Feature::Resource, "file:///pub/a.key", PLAIN);
         assert!(
-            matches!(asks, RuleVerdict::Confirm { rule } if rule.ends_with("resources.confirm \"*.key\""))
+            matches!(asks, RuleVerdict::Confirm { rule } if rule.to_string().ends_with("resources.confirm \"*.key\""))
         );
         let failure = rules
             .judge(Feature::Prompt, "x", PLAIN)
@@ -244,8 +248,8 @@ mod tests {
     fn what_is_not_allowed_is_denied_and_no_list_allows_all() {
         let some = rules(&["get_*", "list_*"], &[], &[]);
         assert_eq!(
-            some.judge(Feature::Tool, "create", PLAIN),
-            denied("reg.json: servers.github.tools.allow")
+            shown(some.judge(Feature::Tool, "create", PLAIN)),
+            "deny reg.json:3: servers.github.tools.allow"
         );
         assert_eq!(
             some.judge(Feature::Tool, "get_x", PLAIN),

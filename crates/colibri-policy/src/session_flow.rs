@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::flow_labels::ToolLabels;
 use super::may::MayList;
 use super::origin_values::{OriginValues, each_text, links};
+use super::place::RulePlace;
 
 /// The most lists of what a session may change: who claims more distinct ones may change nothing.
 const MAX_BOUND: usize = 64;
@@ -37,14 +38,14 @@ pub enum MayPlace {
     /// A task.
     Task(u64),
     /// A file, and the place in it.
-    File(Arc<str>),
+    File(RulePlace),
 }
 
 impl fmt::Display for MayPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             MayPlace::Task(task) => write!(f, "task {task}"),
-            MayPlace::File(place) => f.write_str(place),
+            MayPlace::File(place) => write!(f, "{place}"),
         }
     }
 }
@@ -75,7 +76,9 @@ pub enum FlowSuspension {
     OutsideMay {
         /// The task whose list it is; `None`: an agent's entry, or a contract.
         task: Option<u64>,
-        /// The sentence.
+        /// The place of the list.
+        by: MayPlace,
+        /// The sentence about it.
         why: String,
     },
     /// It sends something to where its person did not say.
@@ -92,9 +95,8 @@ pub enum FlowSuspension {
 impl fmt::Display for FlowSuspension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FlowSuspension::OutsideMay { why, .. } | FlowSuspension::Origin { why, .. } => {
-                f.write_str(why)
-            }
+            FlowSuspension::OutsideMay { by, why, .. } => write!(f, "outside {by}: {why}"),
+            FlowSuspension::Origin { why, .. } => f.write_str(why),
         }
     }
 }
@@ -374,11 +376,8 @@ impl SessionFlowInner {
                 MayPlace::Task(task) => Some(task),
                 MayPlace::File(_) => None,
             },
-            why: format!(
-                "outside {}: it may change {}, not {unlike}",
-                bound.by,
-                bound.may.shown()
-            ),
+            by: bound.by.clone(),
+            why: format!("it may change {}, not {unlike}", bound.may.shown()),
         }
     }
 

@@ -551,7 +551,7 @@ mod tests {
     fn a_failed_tool_call_is_a_result_a_model_can_read() {
         let failure = Failure::new(Code::GateClosed, "create_task is behind the write gate")
             .of_server("git\"hub")
-            .by_rule("clients.json: users.op.gates")
+            .by_rule("clients.json:12: users.op.gates")
             .advising("set COLIBRI_MCP_WRITE=1");
         for version in Version::ALL {
             let AnswerBody::Result(result) = failure.answer(Some(Method::ToolsCall), version)
@@ -566,7 +566,7 @@ mod tests {
             );
             assert_eq!(
                 result["_meta"][META_ERROR],
-                json!({"code": "GATE_CLOSED", "server": "git\"hub", "rule": "clients.json: users.op.gates",
+                json!({"code": "GATE_CLOSED", "server": "git\"hub", "rule": "clients.json:12: users.op.gates",
                        "do": "set COLIBRI_MCP_WRITE=1"})
             );
             assert_eq!(

@@ -328,6 +328,9 @@ fn a_label_about_no_tool_blocks_its_server_and_names_its_place() {
     );
     let refused = client.call("fix__echo", json!({}));
     assert!(text_of(&refused).contains("ecoh"), "{refused}");
+    let rule = &refused["_meta"]["org.colibri/error"]["rule"];
+    let in_file = "external-mcp.json:1: servers.fix.flow.private[0]";
+    assert!(rule.as_str().unwrap().ends_with(in_file), "{rule}");
     daemon.stop();
 }
 
@@ -356,7 +359,10 @@ fn an_agents_entry_binds_each_of_its_instances() {
         let rule = held(&daemon, &mut agent, "fix__pid", json!({}), "deny");
         assert_eq!(
             rule,
-            "outside agents.coder.may: it may change fix/count, not fix/pid"
+            format!(
+                "outside {}:1: agents.coder.may: it may change fix/count, not fix/pid",
+                place.path("external-mcp.json").display()
+            )
         );
         // A person's own command, of which agents have none.
         let made = agent.ask(

@@ -4,7 +4,8 @@
 use std::fs;
 
 use colibri_tests::{
-    Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, wait_as_a_person, wait_for,
+    Bridge, Client, Daemon, LEGACY, MODERN, Place, code_of, rule_of, text_of, wait_as_a_person,
+    wait_for,
 };
 use serde_json::{Value, json};
 
@@ -421,6 +422,38 @@ fn servers_without_a_prefix_keep_their_names_and_uris_and_pass_for_no_other() {
 }
 
 #[test]
+fn a_rule_names_its_line_after_it_has_moved_too() {
+    let place = Place::new();
+    let rules = json!({ "tools": { "deny": ["count"] } });
+    let registry = json!({ "servers": { "fix": place.fixture("fix", &[], rules) } });
+    place.registry_text(&registry.to_string());
+    let daemon = place.start(&[]);
+    let mut client = daemon.legacy(LEGACY);
+    client.tools();
+    let mut refused = || {
+        let refused = client.call("fix__count", json!({}));
+        assert_eq!(code_of(&refused), Some("POLICY_DENIED"), "{refused}");
+        let rule = rule_of(&refused).unwrap().to_owned();
+        assert!(text_of(&refused).contains(&rule), "{refused}");
+        (
+            rule,
+            text_of(&client.call("fix__pid", json!({}))).to_owned(),
+        )
+    };
+    let file = place.path("external-mcp.json").display().to_string();
+    let (rule, process) = refused();
+    assert_eq!(rule, format!("{file}:1: servers.fix.tools.deny[0]"));
+    place.registry_text(&format!("\n\n{registry}"));
+    daemon.reload();
+    // The server is the same, and nobody is told of another list.
+    assert_eq!(
+        refused(),
+        (format!("{file}:3: servers.fix.tools.deny[0]"), process)
+    );
+    daemon.stop();
+}
+
+#[test]
 fn policy_gates_and_an_entrys_rules_hold_for_prompts_and_resources() {
     let place = Place::new();
     let rules = json!({
@@ -466,7 +499,10 @@ fn policy_gates_and_an_entrys_rules_hold_for_prompts_and_resources() {
     );
     let (refused, rule) = code("resources/read", json!({ "uri": "fs+file:///b.txt" }));
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
-    assert!(rule.ends_with("servers.fs.resources.deny[0]"), "{rule}");
+    assert!(
+        rule.ends_with("external-mcp.json:1: servers.fs.resources.deny[0]"),
+        "{rule}"
+    );
     let (refused, rule) = code("resources/read", json!({ "uri": "ui://fs/show/page.html" }));
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
     assert!(rule.contains("clients.json"), "{rule}");
@@ -475,7 +511,10 @@ fn policy_gates_and_an_entrys_rules_hold_for_prompts_and_resources() {
         json!({ "name": "fs__strange_name_53efeed9" }),
     );
     assert_eq!(refused.as_deref(), Some("POLICY_DENIED"));
-    assert!(rule.ends_with("servers.fs.prompts.deny[0]"), "{rule}");
+    assert!(
+        rule.ends_with("external-mcp.json:1: servers.fs.prompts.deny[0]"),
+        "{rule}"
+    );
     // Of a hidden server nothing is said.
     let hidden = client.ask("resources/read", json!({ "uri": "hidden+file:///a.txt" }));
     assert_eq!(hidden["error"]["code"], -32002, "{hidden}");

@@ -28,7 +28,7 @@ pub(super) fn spent(caller: &ClientFacts<'_>) -> Failure {
         let message = format!(
             "this agent has had {spent} bytes of answers of the {most} that its entry allows"
         );
-        let rule = format!("agents.{}.budget.session_bytes", agent.id);
+        let rule = agent.max_bytes_place.to_string();
         return Failure::new(Code::BudgetSpent, message).by_rule(rule);
     }
     let uncapped = Terms { cap: None, ..terms };

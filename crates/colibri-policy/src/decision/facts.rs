@@ -11,6 +11,7 @@ use crate::clients::Rights;
 use crate::contract::Contract;
 use crate::gates::{Gate, Gates};
 use crate::pins::PinStatus;
+use crate::place::RulePlace;
 use crate::rules::RuleVerdict;
 use crate::session_flow::{FlowCall, SessionFlow};
 use crate::usage::Terms;
@@ -58,6 +59,8 @@ pub struct CallingAgent<'a> {
     pub tools: &'a AgentTools,
     /// The most bytes of answers by its entry; `None`: any number.
     pub max_bytes: Option<u64>,
+    /// The place of that limit.
+    pub max_bytes_place: &'a RulePlace,
     /// The reason for which this host's lease on its task is over; `None`: it is in force.
     pub lease_over: Option<&'a str>,
 }

@@ -22,6 +22,9 @@
 //! for the limits of its session (what it may change, where its destinations come from). What a
 //! person has allowed holds a call no second time; another reason does.
 //!
+//! Every refusal names its rule: with file, line and key where a file sets it
+//! ([`RulePlace`](crate::RulePlace)), else what it is, such as `inputSchema`.
+//!
 //! It has no effects: what is recorded, counted, remembered or asked is the relay's, afterwards.
 //! Three facts are made at their first use: the compiled checks, the limits of a session, and
 //! whether the server takes calls.
@@ -35,6 +38,7 @@ use colibri_text::brief;
 use colibri_trail::Validation;
 
 use crate::gates::Gate;
+use crate::place::RulePlace;
 use crate::rules::RuleVerdict;
 pub use budget::time_on;
 pub use facts::{
@@ -112,8 +116,13 @@ struct PinProof;
 struct ArgumentProof(Validation);
 
 fn check_lease(caller: &ClientFacts<'_>) -> Result<LeaseProof, Failure> {
-    match caller.agent.and_then(|agent| agent.lease_over) {
-        Some(reason) => Err(Failure::new(Code::StoreUnavailable, reason)),
+    let over = caller
+        .agent
+        .and_then(|agent| Some((agent.id, agent.lease_over?)));
+    match over {
+        Some((agent, reason)) => {
+            Err(Failure::new(Code::StoreUnavailable, reason).by_rule(format!("lease:{agent}")))
+        }
         None => Ok(LeaseProof),
     }
 }
@@ -136,8 +145,8 @@ fn check_gate(_: BudgetProof, call: &CallFacts<'_>) -> Result<GateProof, Failure
         return Ok(GateProof);
     }
     let (daemon, connection) = (caller.daemon_gates, caller.connection_gates);
-    let gates = caller.rights.caller_gates(daemon, connection);
-    match gates.check(target.gate) {
+    let state = caller.rights.gate_state(target.gate, daemon, connection);
+    match state.check(target.gate) {
         Ok(()) => Ok(GateProof),
         Err(failure) => Err(failure.of_server(target.server)),
     }
@@ -180,6 +189,7 @@ fn check_task(_: RuleProof, call: &CallFacts<'_>) -> Result<TaskProof, Failure> 
     let why = "tasks are not relayed: params.task is refused before anything is sent";
     Err(Failure::new(Code::NotSupportedYet, why)
         .of_server(call.target.server)
+        .by_rule("params.task")
         .advising("call the tool without params.task"))
 }
 
@@ -244,18 +254,20 @@ fn check_completion(
         "server {} declares no completions, so it is not asked for any",
         target.server
     );
-    Err(Failure::new(Code::NotOffered, why).of_server(target.server))
+    Err(Failure::new(Code::NotOffered, why)
+        .of_server(target.server)
+        .by_rule("capabilities.completions"))
 }
 
 /// Whether a person has to allow the call first, beside what was allowed of it.
 fn check_suspension(call: &CallFacts<'_>, Clearance(validation): Clearance) -> CallDecision {
     let (allowed_rule, allowed_limits) = match call.allowed {
-        Some(allowed) => (allowed.rule.as_deref(), &*allowed.limits),
+        Some(allowed) => (allowed.rule.as_ref(), &*allowed.limits),
         None => (None, &[][..]),
     };
     let (rule, limits) = match call.target.suspension {
         SuspensionFacts::Nothing => (None, Vec::new()),
-        SuspensionFacts::OwnRule(rule) => (rule.map(str::to_owned), Vec::new()),
+        SuspensionFacts::OwnRule(rule) => (rule.map(RulePlace::outside_files), Vec::new()),
         SuspensionFacts::Item(flow) => {
             let session = (call.session_flow)();
             let limits = session.map(|session| session.judge(&flow, allowed_limits));
@@ -279,7 +291,7 @@ fn check_suspension(call: &CallFacts<'_>, Clearance(validation): Clearance) -> C
 }
 
 /// The rule of the entry that a person has to allow the call, else that of the agent's entry.
-fn confirm_rule(call: &CallFacts<'_>) -> Option<String> {
+fn confirm_rule(call: &CallFacts<'_>) -> Option<RulePlace> {
     if let RuleVerdict::Confirm { rule } = &*call.target.verdict {
         return Some(rule.clone());
     }

@@ -1,12 +1,13 @@
 //! The reasons for which a call waits for a person.
 
+use crate::place::RulePlace;
 use crate::session_flow::FlowSuspension;
 
 /// The reasons for which a person has to allow a call, or has allowed it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SuspensionReasons {
-    /// The rule of the entry, or of the agent's, and its place.
-    pub rule: Option<String>,
+    /// The rule of the entry, or of the agent's.
+    pub rule: Option<RulePlace>,
     /// The limits of its session.
     pub limits: Vec<FlowSuspension>,
 }
@@ -28,7 +29,7 @@ impl std::fmt::Display for SuspensionReasons {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut separator = "";
         if let Some(rule) = &self.rule {
-            f.write_str(rule)?;
+            write!(f, "{rule}")?;
             separator = "; ";
         }
         for limit in &self.limits {

@@ -36,44 +36,48 @@ enum Fault {
     Completion,
 }
 
-const ORDER: [(Fault, Code, Option<&str>); 13] = [
-    (Fault::Lease, Code::StoreUnavailable, None),
+const ORDER: [(Fault, Code, &str); 13] = [
+    (Fault::Lease, Code::StoreUnavailable, "lease:coder"),
     (
         Fault::Budget,
         Code::BudgetSpent,
-        Some("agents.coder.budget.session_bytes"),
+        "agents.coder.budget.session_bytes",
     ),
-    (Fault::Gate, Code::GateClosed, Some("narrow:external-call")),
+    (Fault::Gate, Code::GateClosed, "narrow:external-call"),
     (
         Fault::Operator,
         Code::PolicyDenied,
-        Some("clients.json: operator"),
+        "clients.json:1: others.operator",
     ),
     (
         Fault::Account,
         Code::PolicyDenied,
-        Some("clients.json: others.accounts"),
+        "clients.json:1: others.accounts",
     ),
     (
         Fault::Rights,
         Code::PolicyDenied,
-        Some("clients.json: others.servers"),
+        "clients.json:1: others.servers",
     ),
     (
         Fault::Rule,
         Code::PolicyDenied,
-        Some("r.json: servers.git.tools.deny[0]"),
+        "r.json: servers.git.tools.deny[0]",
     ),
-    (Fault::Task, Code::NotSupportedYet, None),
-    (Fault::Pin, Code::PinChanged, Some("pin:git/push")),
-    (Fault::Skill, Code::PinChanged, Some("pin:git/skill://a")),
+    (Fault::Task, Code::NotSupportedYet, "params.task"),
+    (Fault::Pin, Code::PinChanged, "pin:git/push"),
+    (Fault::Skill, Code::PinChanged, "pin:git/skill://a"),
     (
         Fault::Contract,
         Code::ContractDenied,
-        Some("c.json: tools.push"),
+        "c.json:1: tools.push",
     ),
-    (Fault::Schema, Code::SchemaInvalid, None),
-    (Fault::Completion, Code::NotOffered, None),
+    (Fault::Schema, Code::SchemaInvalid, "inputSchema"),
+    (
+        Fault::Completion,
+        Code::NotOffered,
+        "capabilities.completions",
+    ),
 ];
 
 const DEFINITION: &[u8] = br#"{"name":"push","inputSchema":{"type":"object","required":["b"]}}"#;
@@ -133,10 +137,11 @@ impl Case<'_> {
         };
         let verdict = match (self.has(Fault::Rule), self.confirm) {
             (true, _) => RuleVerdict::Deny {
-                rule: "r.json: servers.git.tools.deny[0]".to_owned(),
+                rule: RulePlace::outside_files("r.json: servers.git.tools.deny[0]"),
+                fault: None,
             },
             (false, Some(rule)) => RuleVerdict::Confirm {
-                rule: rule.to_owned(),
+                rule: RulePlace::outside_files(rule),
             },
             (false, None) => RuleVerdict::Allow,
         };
@@ -144,6 +149,7 @@ impl Case<'_> {
             members: vec!["/description".to_owned()],
         };
         let tools = AgentTools::default();
+        let max_bytes_place = RulePlace::outside_files("agents.coder.budget.session_bytes");
         let labels = ToolLabels {
             sinks: vec!["b".to_owned()],
             ..ToolLabels::default()
@@ -162,6 +168,7 @@ impl Case<'_> {
                     id: "coder",
                     tools: &tools,
                     max_bytes: self.has(Fault::Budget).then_some(100),
+                    max_bytes_place: &max_bytes_place,
                     lease_over: self.has(Fault::Lease).then_some("the lease is over"),
                 }),
                 budget: BudgetStatus {
@@ -250,7 +257,7 @@ fn each_fault_is_told_before_those_after_it_and_before_any_wait() {
         for faults in [&faults[at..], &[fault][..]] {
             let failure = refusal(faults);
             assert_eq!(failure.code, code, "{faults:?}");
-            assert_eq!(failure.rule.as_deref(), rule, "{faults:?}");
+            assert_eq!(failure.rule.as_deref(), Some(rule), "{faults:?}");
         }
     }
 }
@@ -296,7 +303,7 @@ fn nobody_is_asked_about_a_call_that_its_server_would_not_take() {
 #[test]
 fn a_release_passes_for_what_was_allowed_and_for_nothing_else() {
     let rule = |rule: &str| SuspensionReasons {
-        rule: Some(rule.to_owned()),
+        rule: Some(RulePlace::outside_files(rule)),
         limits: Vec::new(),
     };
     let allowed = rule("the rule");
@@ -358,7 +365,7 @@ fn who_allowed_a_rule_has_not_allowed_a_destination_that_was_read_meanwhile() {
     let session = SessionFlow::default();
     session.distrust("web/open", "write to eve@evil.example");
     let mut allowed = SuspensionReasons {
-        rule: Some("the rule".to_owned()),
+        rule: Some(RulePlace::outside_files("the rule")),
         limits: Vec::new(),
     };
     let again = |allowed: &SuspensionReasons| {

@@ -521,7 +521,7 @@ mod tests {
         let approvals: Vec<Value> = (0..approvals)
             .map(|number| {
                 json!({ "id": format!("{number:08x}"), "uid": 0, "server": "git", "tool": "push\u{9b}31m",
-                    "rule": "external-mcp.json: servers.git.tools.confirm", "expires": 1600 })
+                    "rule": "external-mcp.json:9: servers.git.tools.confirm \"push\"", "expires": 1600 })
             })
             .collect();
         let tail: Vec<Value> = (0..30)
