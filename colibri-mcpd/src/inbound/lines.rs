@@ -212,8 +212,7 @@ impl LineSession {
                         "the message has {length} bytes, the limit is {limit} (limits.message_bytes)"
                     );
                     if request || id.is_none() {
-                        let answer = Failure::new(Code::FrameTooLong, message)
-                            .answer(None, self.messages.version());
+                        let answer = self.too_long(message);
                         self.messages
                             .client
                             .outbox
@@ -231,8 +230,7 @@ impl LineSession {
                     let message = format!(
                         "a line of over {length} bytes, the limit is {limit} (limits.message_bytes)"
                     );
-                    let answer = Failure::new(Code::FrameTooLong, message)
-                        .answer(None, self.messages.version());
+                    let answer = self.too_long(message);
                     self.messages.client.outbox.push(&answer.to_message(None));
                     why = Some("it sent a line that does not end");
                     break;
@@ -245,6 +243,14 @@ impl LineSession {
             CALLS.set(calls);
         }
         why
+    }
+
+    /// The answer to a message that is over the limit.
+    fn too_long(&self, message: String) -> AnswerBody {
+        let clients = self.messages.daemon.chain.rules.clients.load();
+        Failure::new(Code::FrameTooLong, message)
+            .by_rule(clients.limit_place("message_bytes"))
+            .answer(None, self.messages.version())
     }
 
     fn line(&mut self, line: Bytes, calls: &mut Vec<Box<Call>>) {

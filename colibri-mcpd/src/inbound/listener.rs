@@ -310,7 +310,11 @@ pub(super) async fn turn_away(daemon: &Daemon, stream: UnixStream, full: Full) {
         Full::All(_) | Full::KeptBack(..) | Full::Doors(_) => Code::DaemonBusy,
         Full::User(_) | Full::Newcomers(..) | Full::Door(_) => Code::LimitUser,
     };
-    let answer = Failure::new(code, full.to_string()).answer(None, Version::LATEST_LEGACY);
+    let mut failure = Failure::new(code, full.to_string());
+    if let Some(limit) = full.limit() {
+        failure = failure.by_rule(daemon.chain.rules.clients.load().limit_place(limit));
+    }
+    let answer = failure.answer(None, Version::LATEST_LEGACY);
     // Nothing of its request is kept but the id.
     let mut reader = FrameReader::new(reader, 64 * 1024);
     let asked = async {

@@ -199,6 +199,7 @@ impl ClientMessages {
         id_text: &str,
         batch: Option<&Arc<BatchAnswers>>,
     ) {
+        let clients = self.daemon.chain.rules.clients.load();
         let failure = match limit {
             AdmissionLimit::Trail(limit) => Failure::new(
                 Code::LimitUser,
@@ -210,13 +211,15 @@ impl ClientMessages {
                         "user"
                     }
                 ),
-            ),
+            )
+            .by_rule(clients.limit_place("trail_bytes_per_user")),
             AdmissionLimit::InFlight(limit) => Failure::new(
                 Code::LimitInFlight,
                 format!(
                     "{limit} calls of this client are in flight already (limits.calls_per_client)"
                 ),
-            ),
+            )
+            .by_rule(clients.limit_place("calls_per_client")),
             AdmissionLimit::Closed => Failure::new(
                 Code::DaemonStopping,
                 "the daemon is ending and takes no new calls",

@@ -185,20 +185,20 @@ impl HostedServer {
         loop {
             let freed = self.freed.notified();
             let begun = self.inner().begin(uid, key, most);
-            let (until_then, limit) = match begun.map(|()| share.start()) {
+            let (until_then, limit, key) = match begun.map(|()| share.start()) {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(wait)) => {
-                    let (most, flag) = (limits.starts_per_user, "limits.starts_per_user");
+                    let (most, key) = (limits.starts_per_user, "starts_per_user");
                     let limit = format!(
-                        "the calls of this user have started {most} jailed servers in a minute ({flag})"
+                        "the calls of this user have started {most} jailed servers in a minute (limits.{key})"
                     );
-                    (Instant::now() + wait, limit)
+                    (Instant::now() + wait, limit, key)
                 }
                 Err(running) => {
                     let limit = format!(
                         "this user has {running} processes of it (limits.processes_per_user)"
                     );
-                    (until, limit)
+                    (until, limit, "processes_per_user")
                 }
             };
             let is_over = tokio::select! {
@@ -207,7 +207,10 @@ impl HostedServer {
             };
             if is_over {
                 let message = format!("its turn did not come within its start limit: {limit}");
-                return Err(Failure::new(Code::LimitUser, message).of_server(&*self.spec.id));
+                let rule = self.spec.chain().rules.clients.load().limit_place(key);
+                return Err(Failure::new(Code::LimitUser, message)
+                    .of_server(&*self.spec.id)
+                    .by_rule(rule));
             }
         }
     }

@@ -114,9 +114,10 @@ impl HostedServer {
         uri: &str,
         subscriber: Arc<Subscriber>,
     ) -> Result<SubscriptionGuard, SubscriptionRefusal> {
-        let cannot = |why: &str| {
+        let cannot = |why: &str, rule: &str| {
             let failure = Failure::new(Code::NotSupportedYet, format!("{} {why}", self.spec.id))
-                .of_server(&*self.spec.id);
+                .of_server(&*self.spec.id)
+                .by_rule(rule);
             Err(SubscriptionRefusal::Failed(
                 failure.advising("read the resource again when it is needed"),
             ))
@@ -124,12 +125,16 @@ impl HostedServer {
         if matches!(key, ProcessKey::Call(..)) {
             return cannot(
                 "has a process for each call (isolation), so there is none that could tell of updates",
+                &self.spec.entry.isolation_place.to_string(),
             );
         }
         let opened = self.open(key, &subscriber.client).await;
         let session = opened.map_err(|error| SubscriptionRefusal::Failed(error.failure()))?;
         if !session.says().can.subscribe {
-            return cannot("does not tell of updates of its resources (resources.subscribe)");
+            return cannot(
+                "does not tell of updates of its resources (resources.subscribe)",
+                "capabilities.resources.subscribe",
+            );
         }
         let subscription = self.subscriptions.subscribe(key, uri, subscriber);
         let mut refused = self.bring_in_line(key, &session).await;

@@ -86,6 +86,19 @@ pub enum Full {
     Doors(usize),
 }
 
+impl Full {
+    /// The key of the limit in `limits` of the client policy; `None`: it is none of them.
+    pub fn limit(self) -> Option<&'static str> {
+        match self {
+            Full::All(_) | Full::KeptBack(..) | Full::Newcomers(..) | Full::Doors(_) => {
+                Some("clients")
+            }
+            Full::User(_) => Some("clients_per_user"),
+            Full::Door(_) => None,
+        }
+    }
+}
+
 /// The usage of all users.
 #[derive(Debug)]
 pub struct UserQuotas {

@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use colibri_tests::{
-    Client, Daemon, LEGACY, Place, code_of, kept_of, modern_meta, text_of, wait_for,
+    Client, Daemon, LEGACY, Place, code_of, kept_of, modern_meta, rule_of, text_of, wait_for,
 };
 use nix::sys::signal::Signal;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -444,7 +444,13 @@ fn one_that_sends_frames_without_end_and_json_without_sense() {
     client.send(format!(
         r#"{{"jsonrpc":"2.0","id":77,"method":"ping","params":{{"a":"{long}"}}}}"#
     ));
-    assert_eq!(code_of(&client.answer(77)), Some("FRAME_TOO_LONG"));
+    let refused = client.answer(77);
+    assert_eq!(code_of(&refused), Some("FRAME_TOO_LONG"));
+    let rule = rule_of(&refused).unwrap();
+    assert!(
+        rule.ends_with("clients.json:1: limits.message_bytes"),
+        "{rule}"
+    );
     let deep = ["[".repeat(10_000), "]".repeat(10_000)].concat();
     let deep = format!(
         r#"{{"jsonrpc":"2.0","id":78,"method":"tools/call","params":{{"name":"fix__count","arguments":{{"a":{deep}}}}}}}"#
@@ -482,6 +488,11 @@ fn one_with_too_many_calls_in_flight() {
         .collect();
     let answer = client.ask("ping", json!({}));
     assert_eq!(code_of(&answer), Some("LIMIT_IN_FLIGHT"), "{answer}");
+    let rule = rule_of(&answer).unwrap();
+    assert!(
+        rule.ends_with("clients.json: limits.calls_per_client"),
+        "{rule}"
+    );
     // The person whose process of that server it is gets an answer.
     daemon.assert_serves("fix__count");
     place.release("told");

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 
-use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, kept_of, text_of};
+use colibri_tests::{Client, Daemon, LEGACY, MODERN, Place, code_of, kept_of, rule_of, text_of};
 use serde_json::{Value, json};
 
 const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -672,6 +672,7 @@ fn a_string_that_spells_a_number_reaches_a_server_as_it_is() {
     ] {
         let refused = client.call(tool, arguments);
         assert_eq!(code_of(&refused), Some("SCHEMA_INVALID"), "{refused}");
+        assert_eq!(rule_of(&refused), Some("inputSchema"));
     }
     assert_eq!(place.received("strict", "tools/call").len(), 0);
     daemon.stop();

@@ -9,7 +9,7 @@ use std::process::Command;
 
 #[cfg(target_os = "linux")]
 use colibri_tests::processes_with;
-use colibri_tests::{LEGACY, Place, code_of, copy_program, program, text_of, wait_for};
+use colibri_tests::{LEGACY, Place, code_of, copy_program, program, rule_of, text_of, wait_for};
 #[cfg(target_os = "linux")]
 use nix::sys::signal::{Signal, kill};
 #[cfg(target_os = "linux")]
@@ -496,6 +496,7 @@ fn a_call_as_a_task_is_refused_before_anything_is_sent() {
         let call = json!({ "name": "fix__count", "arguments": {}, "task": { "ttl": 60_000 } });
         let refused = client.ask("tools/call", call);
         assert_eq!(code_of(&refused), Some("NOT_SUPPORTED_YET"), "{refused}");
+        assert_eq!(rule_of(&refused), Some("params.task"));
         assert!(
             text_of(&refused["result"]).contains("params.task"),
             "{refused}"

@@ -2,7 +2,9 @@
 //! messages.
 
 use colibri_tests::http::Http;
-use colibri_tests::{Bridge, Client, LEGACY, NEIGHBOUR, Neighbour, Place, code_of, text_of};
+use colibri_tests::{
+    Bridge, Client, LEGACY, NEIGHBOUR, Neighbour, Place, code_of, rule_of, text_of,
+};
 use serde_json::{Value, json};
 
 /// The most memory that the daemon may use beside an attack: its budget for messages, and what a
@@ -45,6 +47,11 @@ fn one_user_does_not_take_the_connections_of_others() {
     let mut fifth = stranger(&place);
     let refused = list(&mut fifth);
     assert_eq!(code_of(&refused), Some("LIMIT_USER"), "{refused}");
+    let rule = rule_of(&refused).unwrap();
+    assert!(
+        rule.ends_with("clients.json:1: limits.clients_per_user"),
+        "{rule}"
+    );
     assert!(
         refused.to_string().contains("limits.clients_per_user"),
         "{refused}"

@@ -196,7 +196,7 @@ impl ServerSession {
             return self.policy_lets(&record, ask);
         }
         let message = format!("the server may not ask for {}", ask.method());
-        let rule = format!("may_ask of the entry of {}", self.spec.id);
+        let rule = self.spec.entry.may_ask_place.to_string();
         Err(self.spec.failure(Code::PolicyDenied, message).by_rule(rule))
     }
 
