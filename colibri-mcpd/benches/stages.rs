@@ -29,7 +29,7 @@ use colibri_mcpd::servers;
 use colibri_peer::{ByteBudget, Frame, FrameReader, Outbox};
 use colibri_policy::quota::UserQuota as ShareLimits;
 use colibri_policy::{
-    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, UserQuotas,
+    ApprovalQueue, Caller, Choice, Clients, DEFAULT_EXPIRY, DailyUsage, Gates, Road, UserQuotas,
 };
 use colibri_protocol::{self as protocol, Capability, Feature, SessionPhase, Version};
 use colibri_store::Database;
@@ -419,7 +419,7 @@ fn enter(client: &Arc<Client>, target: &Arc<CallTarget>, frame: &Bytes) -> Optio
         entered: tokio::time::Instant::now(),
         time: SystemTime::now(),
     };
-    Some(Box::new(Call::new(request, target.clone())))
+    Some(Box::new(Call::new(request, target.clone(), Road::Lines)))
 }
 
 /// What a server's session makes of a line.

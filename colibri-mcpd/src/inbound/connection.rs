@@ -6,21 +6,28 @@ use crate::daemon::Daemon;
 use crate::daemon::connections::{Connection, ConnectionKind};
 use crate::relay::{AgentSocket, Client};
 use colibri_peer::Tenant;
-use colibri_policy::{Caller, UserUsage};
+use colibri_policy::{Caller, Road, UserUsage};
 
 /// A connection that has come in: who it is, and what the daemon keeps of it.
 pub struct InboundConnection {
     pub(super) daemon: Arc<Daemon>,
     pub(super) client: Arc<Client>,
     pub(super) connection: Arc<Connection>,
+    /// The road by which its calls come.
+    pub(super) road: Road,
 }
 
 impl InboundConnection {
     /// It comes in; it is for who serves it to have it leave again.
     pub fn enter(daemon: Arc<Daemon>, caller: Caller) -> InboundConnection {
+        InboundConnection::enter_by(daemon, caller, Road::Lines)
+    }
+
+    /// The same by a road that the daemon itself takes.
+    pub(super) fn enter_by(daemon: Arc<Daemon>, caller: Caller, road: Road) -> InboundConnection {
         let client = client(&daemon, caller, Tenant::Person(caller.uid))
             .sharing(daemon.host.shares().of(caller.uid));
-        InboundConnection::of(daemon, client)
+        InboundConnection::of(daemon, client, road)
     }
 
     /// The same through an agent socket, for a person, as some process.
@@ -35,10 +42,11 @@ impl InboundConnection {
             session: door.session.clone(),
         };
         let client = client(daemon, person, tenant).through(door.clone(), peer);
-        InboundConnection::of(daemon.clone(), client.sharing(share.clone()))
+        let client = client.sharing(share.clone());
+        InboundConnection::of(daemon.clone(), client, Road::AgentSocket)
     }
 
-    fn of(daemon: Arc<Daemon>, client: Client) -> InboundConnection {
+    fn of(daemon: Arc<Daemon>, client: Client, road: Road) -> InboundConnection {
         let client = Arc::new(client);
         let connection = daemon
             .connections
@@ -47,6 +55,7 @@ impl InboundConnection {
             daemon,
             client,
             connection,
+            road,
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::connection::InboundConnection;
 use super::lines;
 use crate::daemon::Daemon;
-use colibri_policy::Caller;
+use colibri_policy::{Caller, Road};
 
 /// The longest time that a call may take, with a person's approval.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -53,19 +53,19 @@ fn request(name: &str, tool: &str, arguments: &str) -> String {
     )
 }
 
-/// Calls a tool for this caller: the whole answer. Dropped before that, the call is cancelled.
+/// Calls a tool for this caller, by this road: the whole answer. Dropped before that, the call is cancelled.
 ///
 /// # Errors
 /// Why there is none.
 pub(super) async fn call(
     daemon: Arc<Daemon>,
     caller: Caller,
-    name: &str,
+    (name, road): (&str, Road),
     (tool, arguments): (&str, &str),
 ) -> Result<Value, InternalCallError> {
     let line = request(name, tool, arguments);
     let limit = daemon.limits.frame;
-    let visitor = InboundConnection::enter(daemon, caller);
+    let visitor = InboundConnection::enter_by(daemon, caller, road);
     let ((mut to, reader), (from, writer)) = (tokio::io::duplex(PIPE), tokio::io::duplex(PIPE));
     // It ends when this end is dropped.
     tokio::spawn(lines::serve(visitor, reader, writer));

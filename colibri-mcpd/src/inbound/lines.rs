@@ -84,6 +84,7 @@ pub async fn serve(
         daemon,
         client,
         connection,
+        road,
     }: InboundConnection,
     reader: impl LineInput,
     writer: impl AsyncWrite + Unpin + Send + 'static,
@@ -92,7 +93,7 @@ pub async fn serve(
     let outbox = client.outbox.clone();
     let mut write = tokio::spawn(async move { outbox.drive(writer).await });
     let mut session = LineSession {
-        messages: ClientMessages::of(daemon.clone(), client.clone()),
+        messages: ClientMessages::of(daemon.clone(), client.clone(), road),
         lines: 0,
     };
     let mut reader = FrameReader::new(reader, daemon.limits.frame);
@@ -238,7 +239,8 @@ impl LineSession {
             }
             self.lines += 1;
         }
-        self.messages.daemon.chain.accept(&mut calls);
+        let chain = &self.messages.daemon.chain;
+        chain.accept(&mut calls, self.messages.road);
         if calls.capacity() <= MAX_SPARE_CALLS {
             CALLS.set(calls);
         }

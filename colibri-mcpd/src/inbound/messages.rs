@@ -17,6 +17,7 @@ use crate::relay::{
     AdmissionLimit, AnswerParts, BatchAnswers, Call, CallArguments, CallRequest, CallTarget,
     Client, RequestParts, Trace,
 };
+use colibri_policy::Road;
 use colibri_protocol::request::META_CLIENT_INFO;
 use colibri_protocol::{
     self as protocol, AnswerBody, Askable, ClientNotification, Code, Failure, MetaRecord, Method,
@@ -33,6 +34,8 @@ const MAX_IN_BATCH: usize = 1000;
 pub(super) struct ClientMessages {
     pub(super) daemon: Arc<Daemon>,
     pub(super) client: Arc<Client>,
+    /// The road by which they come.
+    pub(super) road: Road,
     /// The time at which they were read.
     pub(super) now: (Instant, SystemTime),
     /// A request was refused for what it is, whoever would have answered it.
@@ -41,10 +44,11 @@ pub(super) struct ClientMessages {
 
 impl ClientMessages {
     /// Those of a client that was not read yet.
-    pub(super) fn of(daemon: Arc<Daemon>, client: Arc<Client>) -> ClientMessages {
+    pub(super) fn of(daemon: Arc<Daemon>, client: Arc<Client>, road: Road) -> ClientMessages {
         ClientMessages {
             daemon,
             client,
+            road,
             now: (Instant::now(), SystemTime::now()),
             malformed: Cell::new(false),
         }
@@ -83,7 +87,7 @@ impl ClientMessages {
                     Some(ClientNotification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its
                         // request.
-                        self.daemon.chain.accept(calls);
+                        self.daemon.chain.accept(calls, self.road);
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client
                             .cancel(&RequestId::of(request), (&frame, params));
@@ -429,7 +433,7 @@ impl ClientMessages {
             entered: self.now.0,
             time: self.now.1,
         };
-        Box::new(Call::new(request, target))
+        Box::new(Call::new(request, target, self.road))
     }
 
     /// True if the one server that the client wants to see is there and may be seen, if it wants

@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 use super::internal_client;
 use crate::board::ScheduledToolCaller;
 use crate::daemon::Daemon;
-use colibri_policy::Caller;
+use colibri_policy::{Caller, Road};
 
 /// Makes calls for schedules.
 pub struct ScheduledCalls {
@@ -34,8 +34,8 @@ impl ScheduledToolCaller for ScheduledCalls {
             let outcome = match Caller::of_account(person) {
                 Ok(caller) => {
                     let call = (&*tool, &*arguments);
-                    let answer =
-                        internal_client::call(daemon, caller, "colibri-schedule", call).await;
+                    let client = ("colibri-schedule", Road::Schedule);
+                    let answer = internal_client::call(daemon, caller, client, call).await;
                     answer.map_or_else(|error| error.to_string(), |message| outcome(&message))
                 }
                 Err(error) => format!("{error:#}"),

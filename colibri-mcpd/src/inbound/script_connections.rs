@@ -12,6 +12,7 @@ use crate::daemon::connections::ConnectionKind;
 use crate::relay::{Call, Client, OuterCall};
 use crate::scripts::{ScriptConnection, ScriptConnector};
 use colibri_peer::Tenant;
+use colibri_policy::Road;
 
 /// Bytes on their way to the script.
 const PIPE: usize = 64 << 10;
@@ -61,10 +62,10 @@ struct InnerConnection {
 
 impl ScriptConnection for InnerConnection {
     fn send(&self, request: Bytes) {
-        let messages = ClientMessages::of(self.daemon.clone(), self.client.clone());
+        let messages = ClientMessages::of(self.daemon.clone(), self.client.clone(), Road::Script);
         let mut calls = Vec::new();
         messages.message(request, None, &mut calls);
-        self.daemon.chain.accept(&mut calls);
+        self.daemon.chain.accept(&mut calls, Road::Script);
     }
 }
 

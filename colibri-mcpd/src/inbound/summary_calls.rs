@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::internal_client;
 use crate::daemon::Daemon;
 use crate::summaries::{CallFuture, InternalCalls};
-use colibri_policy::Caller;
+use colibri_policy::{Caller, Road};
 
 /// Makes calls for summaries.
 pub struct SummaryCalls(Arc<Daemon>);
@@ -25,7 +25,7 @@ impl InternalCalls for SummaryCalls {
             let answer = internal_client::call(
                 self.0.clone(),
                 Caller::of_daemon(),
-                "colibri-summaries",
+                ("colibri-summaries", Road::Summary),
                 call,
             );
             answer.await.map_err(|error| error.to_string())

@@ -19,7 +19,7 @@ use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use super::target_rules::TargetRules;
 use crate::results::Results;
-use colibri_policy::{ApprovalQueue, ReportedFailure, SuspensionReasons, Terms};
+use colibri_policy::{ApprovalQueue, ReportedFailure, Road, SuspensionReasons, Terms};
 use colibri_protocol::{Code, DeferredTask, Failure};
 use colibri_store::cost_ledger::CostLedger;
 use colibri_trail::Validation;
@@ -40,8 +40,9 @@ pub struct Call {
 }
 
 /// What the first two stages note of a call.
-#[derive(Default)]
 pub struct CallEntry {
+    /// The road by which it was decided last.
+    pub road: Road,
     /// The number of its last `enter` record; 0, which is never one, before it has entered.
     pub number: u64,
     /// The outcome of the check of its arguments against the tool's schema.
@@ -113,8 +114,16 @@ impl std::ops::Deref for Call {
 }
 
 impl Call {
-    /// A request that goes to this target.
-    pub fn new(request: CallRequest, target: Arc<CallTarget>) -> Call {
+    /// A request that came by a road, and goes to this target.
+    pub fn new(request: CallRequest, target: Arc<CallTarget>, road: Road) -> Call {
+        let entry = CallEntry {
+            road,
+            number: 0,
+            validated: Validation::default(),
+            terms: Terms::default(),
+            resumes: None,
+            allowed: None,
+        };
         let attempt = CallAttempt {
             number: 1,
             began: request.entered,
@@ -125,7 +134,7 @@ impl Call {
         Call {
             request,
             target,
-            entry: CallEntry::default(),
+            entry,
             attempt,
             deferred: None,
         }

@@ -29,6 +29,7 @@ pub mod record;
 mod recorder;
 mod reply_author;
 pub mod request_state;
+mod road;
 mod rules;
 mod stages;
 mod subscription_guard;

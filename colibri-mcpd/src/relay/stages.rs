@@ -12,25 +12,26 @@ use super::client::Client;
 use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
+use super::road::road_of;
 use super::target::Upstream;
 use super::target_rules::ConfirmationRule;
 use super::{cost, exit, outcome_check, record};
 use colibri_peer::together;
-use colibri_policy::{CallDecision, Rights, SuspensionReasons};
+use colibri_policy::{CallDecision, Rights, Road, SuspensionReasons};
 use colibri_protocol::{AttemptFailure, Code, Failure};
 use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
 
 impl Chain {
-    /// Takes calls in that arrived together: each is checked and recorded, then sent to its target
-    /// or answered with what stands against it.
-    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
+    /// Takes calls in that arrived together by a road: each is checked and recorded, then sent to
+    /// its target or answered with what stands against it.
+    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>, road: Road) {
         if !calls.is_empty() {
-            together(|| self.take_in(calls));
+            together(|| self.take_in(calls, road));
         }
     }
 
-    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
+    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>, road: Road) {
         // What arrives together is one client's, as a rule: what policy lets it do is looked up
         // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
@@ -45,6 +46,7 @@ impl Chain {
                 }
             };
             call.entry.terms = cost::terms(rights, &call.client);
+            call.entry.road = road_of(call, road);
             let decision = self.decide(rights, call);
             call.entry.validated = decision.validation();
             match first {
@@ -146,6 +148,7 @@ impl Chain {
         let mut allowed = call.entry.allowed.take().unwrap_or_default();
         allowed.extend(reasons);
         call.entry.allowed = Some(allowed);
+        call.entry.road = Road::Approval;
         let decision = self.decide_again(&mut call);
         if let CallDecision::Passes(_) = decision {
             self.note_allowed(&call);
@@ -158,10 +161,8 @@ impl Chain {
     /// about what the server has begun.
     pub(super) fn resume_sent(self: &Arc<Chain>, mut call: Box<Call>, allowed: SuspensionReasons) {
         call.entry.allowed = Some(Box::new(allowed));
-        let decision = match self.decide_again(&mut call) {
-            CallDecision::Waits(wait) => CallDecision::Passes(wait.validation),
-            decision => decision,
-        };
+        call.entry.road = Road::InputRetry;
+        let decision = self.decide_again(&mut call);
         self.carry_out(call, decision);
     }
 
@@ -213,7 +214,7 @@ impl Chain {
     /// says which one it continues.
     pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<CallTarget>) {
         call.target = target;
-        self.accept(&mut vec![call]);
+        self.accept(&mut vec![call], Road::Redirect);
     }
 
     /// Records the end and seals the trail. Nothing is taken in afterwards.

@@ -30,6 +30,7 @@ impl Chain {
         let socket = client.door.as_deref();
         let lease_over = socket.and_then(|socket| Some(socket.lease.check().err()?.to_string()));
         decide(&CallFacts {
+            road: call.entry.road,
             caller: ClientFacts {
                 rights,
                 daemon_gates,

@@ -21,7 +21,7 @@ use colibri_mcpd::relay::{
     ServerAnswer, TargetDescription, TargetRules, Upstream,
 };
 use colibri_peer::{ByteBudget, Outbox};
-use colibri_policy::{Clients, DailyUsage, SystemAccounts, Terms};
+use colibri_policy::{Clients, DailyUsage, Road, SystemAccounts, Terms};
 use colibri_protocol::{Feature, Method, Version};
 use colibri_store::CostQuery;
 use colibri_wire::{Envelope, EnvelopeKind, RequestId};
@@ -699,7 +699,7 @@ fn answered(
         entered: tokio::time::Instant::now(),
         time: SystemTime::now(),
     };
-    let mut call = Call::new(request, target);
+    let mut call = Call::new(request, target, Road::Lines);
     call.entry.terms = Terms {
         mode: Some(CostMode::Max),
         set_by: CostSetBy::User,

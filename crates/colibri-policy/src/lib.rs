@@ -67,8 +67,9 @@ pub use confusables::{LookAlike, look_alikes};
 pub use consent::UserConsent;
 pub use contract::Contract;
 pub use decision::{
-    BudgetStatus, CallDecision, CallFacts, CallingAgent, ClientFacts, CompiledCheck, SkillFacts,
-    SuspensionFacts, SuspensionReasons, TargetFacts, Wait, decide, not_as_approved, time_on,
+    BudgetStatus, CallDecision, CallFacts, CallingAgent, ClientFacts, CompiledCheck, Limit, Road,
+    SkillFacts, SuspensionFacts, SuspensionReasons, TargetFacts, Wait, decide, not_as_approved,
+    time_on,
 };
 pub use deferral::Left;
 pub use file::FileError;

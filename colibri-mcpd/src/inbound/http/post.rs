@@ -21,7 +21,7 @@ use crate::inbound::messages::{ClientMessages, split_batch};
 use crate::ops::own_target::Own;
 use crate::relay::{BatchAnswers, Call, CallArguments, Client, ClientSession};
 use colibri_peer::{OutboxBatch, Tenant, aside};
-use colibri_policy::Caller;
+use colibri_policy::{Caller, Road};
 use colibri_protocol::rpc_error::{
     HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_REQUIRED_CLIENT_CAPABILITY,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -66,6 +66,14 @@ impl PostCaller {
         match self {
             PostCaller::Alone(alone) => &alone.client,
             PostCaller::InSession(_, reader) => &reader.stream().client,
+        }
+    }
+
+    /// The road by which its request comes.
+    fn road(&self) -> Road {
+        match self {
+            PostCaller::Alone(_) => Road::HttpRequest,
+            PostCaller::InSession(..) => Road::HttpSession,
         }
     }
 
@@ -185,7 +193,7 @@ impl Post<'_> {
         let client = asking.client().clone();
         Narrow::read(self.headers).apply(&client);
         self.turn.answers_from(&client.outbox);
-        let messages = ClientMessages::of(self.daemon.clone(), client.clone());
+        let messages = ClientMessages::of(self.daemon.clone(), client.clone(), asking.road());
         let admitted = match &asking {
             PostCaller::InSession(session, _) => session.admit(&RequestId::of(id)),
             PostCaller::Alone(_) => Ok(()),
@@ -203,7 +211,7 @@ impl Post<'_> {
                 messages.malformed.set(true);
                 call.target = Own::answer(&name, AnswerBody::Error(error));
             }
-            self.daemon.chain.accept(&mut vec![call]);
+            self.daemon.chain.accept(&mut vec![call], asking.road());
         }
         client.end_with_its_calls();
         Ok((asking, messages.malformed.get()))
@@ -305,11 +313,12 @@ impl Post<'_> {
             && let Some(ClientNotification::Cancelled { request }) =
                 protocol::read_notification(&method.as_str().unwrap_or_default(), *params)
         {
-            self.daemon.chain.accept(calls);
+            self.daemon.chain.accept(calls, Road::HttpSession);
             let params = params.map(|params| params.span()).unwrap_or_default();
             return session.cancel(&RequestId::of(request), (frame, params));
         }
-        ClientMessages::of(self.daemon.clone(), session.own.client.clone()).message(
+        let client = session.own.client.clone();
+        ClientMessages::of(self.daemon.clone(), client, Road::HttpSession).message(
             frame.clone(),
             None,
             calls,
@@ -335,7 +344,7 @@ impl Post<'_> {
         let client = asking.client().clone();
         Narrow::read(self.headers).apply(&client);
         self.turn.answers_from(&client.outbox);
-        let messages = ClientMessages::of(self.daemon.clone(), client.clone());
+        let messages = ClientMessages::of(self.daemon.clone(), client.clone(), asking.road());
         let batch = Arc::new(BatchAnswers::new(client.outbox.clone(), expected));
         let mut calls = Vec::new();
         for part in parts {
@@ -346,7 +355,7 @@ impl Post<'_> {
                 _ => messages.message(part.clone(), Some(&batch), &mut calls),
             }
         }
-        self.daemon.chain.accept(&mut calls);
+        self.daemon.chain.accept(&mut calls, asking.road());
         client.end_with_its_calls();
         Ok((asking, false))
     }

@@ -16,10 +16,13 @@ use crate::rules::RuleVerdict;
 use crate::session_flow::{FlowCall, SessionFlow};
 use crate::usage::Terms;
 
+use super::road::Road;
 use super::suspension::SuspensionReasons;
 
 /// The facts about a call that decide.
 pub struct CallFacts<'a> {
+    /// The road by which it comes.
+    pub road: Road,
     /// Who makes it.
     pub caller: ClientFacts<'a>,
     /// What it is for.

@@ -20,7 +20,8 @@
 //! Only a call that all of these let through, and whose server takes calls at all, can wait for a
 //! person, so that nobody is asked about what is refused anyway: for the rule of the entry, of the agent's or of a tool of Colibri's own, and
 //! for the limits of its session (what it may change, where its destinations come from). What a
-//! person has allowed holds a call no second time; another reason does.
+//! person has allowed holds a call no second time; another reason does. Nothing holds the retry of
+//! a call whose server has asked for input: it has begun.
 //!
 //! Every refusal names its rule: with file, line and key where a file sets it
 //! ([`RulePlace`](crate::RulePlace)), else what it is, such as `inputSchema`.
@@ -31,6 +32,7 @@
 
 mod budget;
 mod facts;
+mod road;
 mod suspension;
 
 use colibri_protocol::{Code, Failure, Feature};
@@ -45,6 +47,7 @@ pub use facts::{
     BudgetStatus, CallFacts, CallingAgent, ClientFacts, CompiledCheck, SkillFacts, SuspensionFacts,
     TargetFacts,
 };
+pub use road::{Limit, Road};
 pub use suspension::SuspensionReasons;
 
 /// The decision about a call.
@@ -278,7 +281,9 @@ fn check_suspension(call: &CallFacts<'_>, Clearance(validation): Clearance) -> C
         rule: rule.filter(|rule| allowed_rule != Some(rule)),
         limits,
     };
-    if reasons.is_empty() {
+    // A call that its server has begun is held no more: the person would be asked about what has
+    // happened already.
+    if reasons.is_empty() || call.road.is_begun() {
         return CallDecision::Passes(validation);
     }
     match (call.unavailable)() {

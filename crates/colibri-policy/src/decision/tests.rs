@@ -95,6 +95,7 @@ impl CompiledCheck for Compiled {
 /// A call by its faults, its rule, the limits of its session, and what was allowed of it.
 #[derive(Default)]
 struct Case<'a> {
+    road: Option<Road>,
     faults: &'a [Fault],
     confirm: Option<&'a str>,
     session: Option<&'a SessionFlow>,
@@ -157,6 +158,7 @@ impl Case<'_> {
         let account_refusal = rights.account_among("git", &["git-work"]).unwrap_err();
         let unavailable = Failure::new(Code::IntegrationUnavailable, "git is left alone");
         decide(&CallFacts {
+            road: self.road.unwrap_or(Road::Lines),
             caller: ClientFacts {
                 rights: &rights,
                 daemon_gates: Gates::new(true, true),
@@ -387,6 +389,45 @@ fn who_allowed_a_rule_has_not_allowed_a_destination_that_was_read_meanwhile() {
     ));
     allowed.extend(wait.reasons);
     assert!(matches!(again(&allowed), CallDecision::Passes(_)));
+}
+
+#[test]
+fn a_call_that_its_server_has_begun_is_refused_but_not_held() {
+    let session = bound();
+    for road in Road::ALL {
+        let case = Case {
+            road: Some(road),
+            confirm: Some("the rule"),
+            session: Some(&session),
+            ..Case::default()
+        };
+        let passes = matches!(case.decide(), CallDecision::Passes(_));
+        assert_eq!(passes, road == Road::InputRetry, "{road:?}");
+    }
+    for (fault, code, _) in ORDER {
+        let case = Case {
+            road: Some(Road::InputRetry),
+            faults: &[fault],
+            ..Case::default()
+        };
+        let CallDecision::Refuses(failure) = case.decide() else {
+            panic!("{fault:?} refuses");
+        };
+        assert_eq!(failure.code, code);
+    }
+}
+
+#[test]
+fn roads_and_limits_have_names_of_their_own() {
+    let roads = Road::ALL.map(Road::name);
+    let limits = Limit::ALL.map(Limit::name);
+    for (names, all) in [
+        (&roads[..], Road::ALL.len()),
+        (&limits[..], Limit::ALL.len()),
+    ] {
+        let different: std::collections::BTreeSet<_> = names.iter().collect();
+        assert_eq!(different.len(), all);
+    }
 }
 
 #[test]
