@@ -24,6 +24,7 @@ mod pins;
 mod progress;
 mod remote;
 mod results;
+mod roads;
 mod script_flow;
 mod scripts;
 mod search;
