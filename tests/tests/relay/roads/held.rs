@@ -50,8 +50,14 @@ fn claim(caller: &mut Caller<'_>) {
 /// Shows on a road that a call under `confirm` waits, and one without does not.
 fn confirm(place: &Place, daemon: &Daemon<'_>, road: ToolRoad) {
     let mut caller = Caller::new(place, daemon, road);
-    assert!(is_held(daemon, &mut caller, "asked", "pid", json!({})), "{road:?}");
-    assert!(!is_held(daemon, &mut caller, "plain", "pid", json!({})), "{road:?}");
+    assert!(
+        is_held(daemon, &mut caller, "asked", "pid", json!({})),
+        "{road:?}"
+    );
+    assert!(
+        !is_held(daemon, &mut caller, "plain", "pid", json!({})),
+        "{road:?}"
+    );
 }
 
 #[test]
@@ -83,8 +89,14 @@ fn the_list_of_its_entry_holds_an_agent_on_every_road() {
     let daemon = place.start(&["--write"]);
     for road in [ToolRoad::AgentSocket, ToolRoad::AgentScript] {
         let mut caller = Caller::new(&place, &daemon, road);
-        assert!(is_held(&daemon, &mut caller, "plain", "pid", json!({})), "{road:?}");
-        assert!(!is_held(&daemon, &mut caller, "plain", "count", json!({})), "{road:?}");
+        assert!(
+            is_held(&daemon, &mut caller, "plain", "pid", json!({})),
+            "{road:?}"
+        );
+        assert!(
+            !is_held(&daemon, &mut caller, "plain", "count", json!({})),
+            "{road:?}"
+        );
     }
     daemon.stop();
 }
@@ -111,8 +123,14 @@ fn the_list_of_a_task_holds_who_has_claimed_it() {
         ToolRoad::ExternalCallTool,
     ] {
         with_claim(road, |_, daemon, mut caller| {
-            assert!(is_held(&daemon, &mut caller, "plain", "pid", json!({})), "{road:?}");
-            assert!(!is_held(&daemon, &mut caller, "plain", "count", json!({})), "{road:?}");
+            assert!(
+                is_held(&daemon, &mut caller, "plain", "pid", json!({})),
+                "{road:?}"
+            );
+            assert!(
+                !is_held(&daemon, &mut caller, "plain", "count", json!({})),
+                "{road:?}"
+            );
             daemon.stop();
         });
     }

@@ -5,10 +5,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use colibri_policy::Limit;
-use colibri_tests::{LEGACY, Place, code_of};
+use colibri_tests::http::Http;
+use colibri_tests::{Client, LEGACY, Place, code_of};
 use serde_json::{Value, json};
 
-use super::{Caller, Outcome, ToolRoad, expected_to_fail, policy, with_agent};
+use super::{Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, with_agent};
 
 /// A call that a limit refuses.
 struct Refusal {
@@ -35,16 +36,36 @@ fn refusals(road: ToolRoad) -> Vec<Refusal> {
     let mut all = vec![
         of(Limit::Rights, "denied", "pid", hidden),
         of(Limit::RuleDeny, "ruled", "pid", hidden),
-        of(Limit::Label, "labelled", "pid", &["POLICY_DENIED", "NO_SUCH_TOOL", "SERVER_BLOCKED"]),
-        of(Limit::Pin, "pinned", "pid", &["PIN_CHANGED", "NO_SUCH_TOOL"]),
+        of(
+            Limit::Label,
+            "labelled",
+            "pid",
+            &["POLICY_DENIED", "NO_SUCH_TOOL", "SERVER_BLOCKED"],
+        ),
+        of(
+            Limit::Pin,
+            "pinned",
+            "pid",
+            &["PIN_CHANGED", "NO_SUCH_TOOL"],
+        ),
         of(Limit::Contract, "contracted", "pid", &["CONTRACT_DENIED"]),
         of(Limit::Schema, "schema", "pid", &["SCHEMA_INVALID"]),
         Refusal {
             more: json!({ "task": {} }),
             ..of(Limit::TaskParameter, "plain", "pid", &["NOT_SUPPORTED_YET"])
         },
-        of(Limit::Account, "several", "pid", &["POLICY_DENIED", "NO_SUCH_TOOL"]),
-        of(Limit::Breaker, "failing", "pid", &["INTEGRATION_UNAVAILABLE"]),
+        of(
+            Limit::Account,
+            "several",
+            "pid",
+            &["POLICY_DENIED", "NO_SUCH_TOOL"],
+        ),
+        of(
+            Limit::Breaker,
+            "failing",
+            "pid",
+            &["INTEGRATION_UNAVAILABLE"],
+        ),
     ];
     if road.is_script() {
         // A script has no way to say `params.task`.
@@ -113,7 +134,13 @@ fn walk(road: ToolRoad) {
 fn walk_on(place: &Place, caller: &mut Caller<'_>) {
     let mut wrong = Vec::new();
     for refusal in refusals(caller.road) {
-        let Refusal { limit, server, tool, more, codes } = &refusal;
+        let Refusal {
+            limit,
+            server,
+            tool,
+            more,
+            codes,
+        } = &refusal;
         let mut outcome = caller.call_with(server, tool, json!({}), more);
         if *limit == Limit::Breaker {
             // The first calls try to start it.
@@ -208,24 +235,15 @@ fn a_closed_gate_closes_every_road() {
     daemon.stop();
 }
 
-/// Makes calls by a road until one has this code, and shows that there is one.
-fn exhaust(caller: &mut Caller<'_>, tool: &str, arguments: &Value, code: &str) {
-    let mut last = None;
-    for _ in 0..1000 {
-        let outcome = caller.call("plain", tool, arguments.clone());
-        if outcome.code() == code {
-            return;
-        }
-        last = Some(outcome);
-    }
-    panic!("{:?}: no {code}: {last:?}", caller.road);
-}
-
 #[test]
 fn a_spent_budget_refuses_on_every_road() {
     let place = place();
     let servers = json!({ "plain": place.fixture("plain", &[], json!({})) });
-    with_agent(&place, &servers, &json!({ "budget": { "session_bytes": 2000 } }));
+    with_agent(
+        &place,
+        &servers,
+        &json!({ "budget": { "session_bytes": 2000 } }),
+    );
     place.clients(&policy(&json!({ "cost": { "mode": "max" } })).to_string());
     let daemon = place.start(&["--write"]);
     let huge = json!({ "bytes": 900_000 });
@@ -255,7 +273,11 @@ fn a_spent_budget_refuses_on_every_road() {
 fn what_an_agents_script_reads_counts_for_the_budget_of_its_entry() {
     let place = place();
     let servers = json!({ "plain": place.fixture("plain", &[], json!({})) });
-    with_agent(&place, &servers, &json!({ "budget": { "session_bytes": 100_000 } }));
+    with_agent(
+        &place,
+        &servers,
+        &json!({ "budget": { "session_bytes": 100_000 } }),
+    );
     place.clients(&policy(&json!({})).to_string());
     let daemon = place.start(&["--write", "--cost-mode", "max"]);
     let mut agent = Caller::new(&place, &daemon, ToolRoad::AgentScript);
@@ -271,16 +293,47 @@ fn what_an_agents_script_reads_counts_for_the_budget_of_its_entry() {
 }
 
 #[test]
-fn the_quota_of_the_trail_refuses_on_every_road() {
-    for road in ToolRoad::ALL {
-        if road == ToolRoad::SshGate {
-            // Each call has a connection of its own there, which the quota refuses first.
-            continue;
-        }
+fn the_quota_of_the_trail_refuses_an_agent_on_every_road() {
+    for road in [ToolRoad::AgentSocket, ToolRoad::AgentScript] {
         let place = place();
         place.limits(json!({ "trail_bytes_per_user": 4096 }));
         let daemon = place.start(&["--write"]);
         let mut caller = Caller::new(&place, &daemon, road);
+        exhaust(&mut caller, "pid", &json!({}), "LIMIT_USER");
+        daemon.stop();
+    }
+}
+
+#[test]
+#[cfg_attr(not(root), ignore = "needs root")]
+fn the_quota_of_the_trail_refuses_a_person_on_every_road() {
+    for road in [
+        ToolRoad::Lines,
+        ToolRoad::HttpSession,
+        ToolRoad::HttpRequest,
+        ToolRoad::Script,
+        ToolRoad::CallTool,
+        ToolRoad::ExternalCallTool,
+    ] {
+        let place = place();
+        place.open_to_group();
+        place.limits(json!({ "trail_bytes_per_user": 4096 }));
+        let daemon = place.start(&["--write"]);
+        let stream = daemon.stream_of(54_321);
+        let mut caller = Caller::new(&place, &daemon, road);
+        caller.link = match caller.link {
+            Link::Session(..) => {
+                let mut http = Http::over(stream);
+                let session = http.open(LEGACY);
+                Link::Session(http, session)
+            }
+            Link::Request(_) => Link::Request(Http::over(stream)),
+            Link::Lines(_) | Link::Gate(_) => {
+                let mut client = Client::over(stream);
+                client.open(LEGACY);
+                Link::Lines(client)
+            }
+        };
         exhaust(&mut caller, "pid", &json!({}), "LIMIT_USER");
         daemon.stop();
     }
