@@ -10,6 +10,7 @@ mod deferred;
 mod failures;
 mod retries;
 mod rights;
+mod roads;
 mod world;
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};

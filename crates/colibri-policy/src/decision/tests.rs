@@ -228,9 +228,10 @@ impl Case<'_> {
     }
 }
 
-fn refusal(faults: &[Fault]) -> Failure {
+fn refusal(road: Road, faults: &[Fault]) -> Failure {
     let session = bound();
     let case = Case {
+        road: Some(road),
         faults,
         confirm: Some("r.json: servers.git.tools.confirm push"),
         session: Some(&session),
@@ -255,11 +256,13 @@ fn bound() -> SessionFlow {
 #[test]
 fn each_fault_is_told_before_those_after_it_and_before_any_wait() {
     let faults = ORDER.map(|(fault, ..)| fault);
-    for (at, (fault, code, rule)) in ORDER.into_iter().enumerate() {
-        for faults in [&faults[at..], &[fault][..]] {
-            let failure = refusal(faults);
-            assert_eq!(failure.code, code, "{faults:?}");
-            assert_eq!(failure.rule.as_deref(), Some(rule), "{faults:?}");
+    for road in Road::ALL {
+        for (at, (fault, code, rule)) in ORDER.into_iter().enumerate() {
+            for faults in [&faults[at..], &[fault][..]] {
+                let failure = refusal(road, faults);
+                assert_eq!(failure.code, code, "{road:?} {faults:?}");
+                assert_eq!(failure.rule.as_deref(), Some(rule), "{road:?} {faults:?}");
+            }
         }
     }
 }

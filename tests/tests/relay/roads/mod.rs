@@ -25,12 +25,15 @@ enum ToolRoad {
     AgentScript,
     CallTool,
     ExternalCallTool,
+    /// The same two of an agent.
+    AgentCallTool,
+    AgentExternalCallTool,
     /// The bridge, and the gate for one server that an SSH key leads to.
     SshGate,
 }
 
 impl ToolRoad {
-    const ALL: [ToolRoad; 9] = [
+    const ALL: [ToolRoad; 11] = [
         ToolRoad::Lines,
         ToolRoad::HttpSession,
         ToolRoad::HttpRequest,
@@ -39,7 +42,17 @@ impl ToolRoad {
         ToolRoad::AgentScript,
         ToolRoad::CallTool,
         ToolRoad::ExternalCallTool,
+        ToolRoad::AgentCallTool,
+        ToolRoad::AgentExternalCallTool,
         ToolRoad::SshGate,
+    ];
+
+    /// The roads of an agent.
+    const OF_AGENTS: [ToolRoad; 4] = [
+        ToolRoad::AgentSocket,
+        ToolRoad::AgentScript,
+        ToolRoad::AgentCallTool,
+        ToolRoad::AgentExternalCallTool,
     ];
 
     fn is_script(self) -> bool {
@@ -47,7 +60,7 @@ impl ToolRoad {
     }
 
     fn is_agents(self) -> bool {
-        matches!(self, ToolRoad::AgentSocket | ToolRoad::AgentScript)
+        ToolRoad::OF_AGENTS.contains(&self)
     }
 }
 
@@ -156,13 +169,6 @@ fn spawn_agent(place: &Place, daemon: &Daemon<'_>) -> Client {
 impl<'a> Caller<'a> {
     fn new(place: &'a Place, daemon: &Daemon<'_>, road: ToolRoad) -> Caller<'a> {
         let link = match road {
-            ToolRoad::Lines
-            | ToolRoad::Script
-            | ToolRoad::CallTool
-            | ToolRoad::ExternalCallTool => Link::Lines(daemon.quiet(LEGACY)),
-            ToolRoad::AgentSocket | ToolRoad::AgentScript => {
-                Link::Lines(spawn_agent(place, daemon))
-            }
             ToolRoad::HttpSession => {
                 let mut http = daemon.http();
                 let session = http.open(LEGACY);
@@ -170,6 +176,8 @@ impl<'a> Caller<'a> {
             }
             ToolRoad::HttpRequest => Link::Request(daemon.http()),
             ToolRoad::SshGate => Link::Gate(None),
+            road if road.is_agents() => Link::Lines(spawn_agent(place, daemon)),
+            _ => Link::Lines(daemon.quiet(LEGACY)),
         };
         Caller {
             road,
@@ -207,11 +215,11 @@ impl<'a> Caller<'a> {
         }
         let named = format!("{server}__{tool}");
         let (name, arguments) = match self.road {
-            ToolRoad::CallTool => (
+            ToolRoad::CallTool | ToolRoad::AgentCallTool => (
                 "colibri_call_tool".to_owned(),
                 json!({ "tool": named, "arguments": arguments }),
             ),
-            ToolRoad::ExternalCallTool => (
+            ToolRoad::ExternalCallTool | ToolRoad::AgentExternalCallTool => (
                 "colibri_external_mcp_call_tool".to_owned(),
                 json!({ "server": server, "tool": tool, "arguments": arguments }),
             ),

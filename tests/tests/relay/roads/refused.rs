@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use colibri_policy::Limit;
 use colibri_tests::http::Http;
-use colibri_tests::{Client, LEGACY, Place, code_of};
+use colibri_tests::{Client, LEGACY, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
 use super::{Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, with_agent};
@@ -207,20 +207,32 @@ fn by_colibri_external_mcp_call_tool() {
 }
 
 #[test]
+fn by_colibri_call_tool_of_an_agent() {
+    walk(ToolRoad::AgentCallTool);
+}
+
+#[test]
+fn by_colibri_external_mcp_call_tool_of_an_agent() {
+    walk(ToolRoad::AgentExternalCallTool);
+}
+
+#[test]
 fn by_the_gate_of_an_ssh_key() {
     walk(ToolRoad::SshGate);
 }
 
 #[test]
 fn by_a_redirect() {
-    let place = place();
-    let daemon = place.start(&["--write"]);
-    // No server was seen: the first call of each is entered before its server is known.
-    walk_on(&place, &mut Caller::new(&place, &daemon, ToolRoad::Lines));
-    let records = place.trail();
-    let continued = records.iter().filter(|record| record["continues"].is_u64());
-    assert!(continued.count() >= 5, "{records:#?}");
-    daemon.stop();
+    for road in [ToolRoad::Lines, ToolRoad::AgentSocket] {
+        let place = place();
+        let daemon = place.start(&["--write"]);
+        // No server was seen: the first call of each is entered before its server is known.
+        walk_on(&place, &mut Caller::new(&place, &daemon, road));
+        let records = place.trail();
+        let continued = records.iter().filter(|record| record["continues"].is_u64());
+        assert!(continued.count() >= 5, "{records:#?}");
+        daemon.stop();
+    }
 }
 
 #[test]
@@ -253,7 +265,9 @@ fn a_spent_budget_refuses_on_every_road() {
         let mut caller = Caller::new(&place, &daemon, road);
         // An agent's budget is its own, of which its first result leaves nothing.
         match road {
-            ToolRoad::AgentSocket => exhaust(&mut caller, "huge", &huge, "BUDGET_SPENT"),
+            ToolRoad::AgentSocket | ToolRoad::AgentCallTool | ToolRoad::AgentExternalCallTool => {
+                exhaust(&mut caller, "huge", &huge, "BUDGET_SPENT");
+            }
             ToolRoad::AgentScript => {
                 for _ in 0..50 {
                     caller.own("plain__huge", huge.clone());
@@ -294,7 +308,7 @@ fn what_an_agents_script_reads_counts_for_the_budget_of_its_entry() {
 
 #[test]
 fn the_quota_of_the_trail_refuses_an_agent_on_every_road() {
-    for road in [ToolRoad::AgentSocket, ToolRoad::AgentScript] {
+    for road in ToolRoad::OF_AGENTS {
         let place = place();
         place.limits(json!({ "trail_bytes_per_user": 4096 }));
         let daemon = place.start(&["--write"]);
@@ -337,4 +351,94 @@ fn the_quota_of_the_trail_refuses_a_person_on_every_road() {
         exhaust(&mut caller, "pid", &json!({}), "LIMIT_USER");
         daemon.stop();
     }
+}
+
+/// A place with an entry of two accounts, of which policy chooses one, with these further rights
+/// and keys of the agent.
+fn place_of_accounts(rights: Value, agent: Value) -> Place {
+    let place = Place::new();
+    let account = |name: &str| {
+        place.secret(name, &format!("token-of-{name}"));
+        json!({ "env": { "TOKEN": { "secret": name } } })
+    };
+    let accounts = json!({ "accounts": { "work": account("work"), "home": account("home") } });
+    with_agent(
+        &place,
+        &json!({ "entry": place.fixture("entry", &[], accounts) }),
+        &agent,
+    );
+    place.clients(&policy(&rights).to_string());
+    place
+}
+
+/// The outcomes of a call of the entry's tool under the account's name by a person and by an agent.
+fn calls_of_an_account(place: &Place) -> [Outcome; 2] {
+    let daemon = place.start(&["--write"]);
+    daemon.legacy(LEGACY).tools();
+    let outcomes = [ToolRoad::Lines, ToolRoad::AgentSocket]
+        .map(|road| Caller::new(place, &daemon, road).call("entry-work", "pid", json!({})));
+    daemon.stop();
+    outcomes
+}
+
+#[test]
+fn what_an_agents_entry_denies_of_an_entry_holds_for_its_accounts() {
+    let tools = json!({ "*": { "allow": ["*"] }, "entry": { "deny": ["pid"] } });
+    let place = place_of_accounts(json!({}), json!({ "tools": tools }));
+    let [person, agent] = calls_of_an_account(&place);
+    assert_eq!(person.code(), "");
+    expected_to_fail("B10", || assert_ne!(agent.code(), ""));
+}
+
+#[test]
+fn what_a_user_is_denied_of_an_entry_holds_for_its_accounts() {
+    let place = place_of_accounts(json!({ "deny": { "entry": ["pid"] } }), json!({}));
+    let [person, agent] = calls_of_an_account(&place);
+    expected_to_fail("R7", || {
+        assert_ne!(person.code(), "");
+        assert_ne!(agent.code(), "");
+    });
+}
+
+#[test]
+fn a_user_who_has_another_server_alone_has_no_account_of_an_entry() {
+    let place = place_of_accounts(json!({ "servers": { "other": ["*"] } }), json!({}));
+    for outcome in calls_of_an_account(&place) {
+        assert_ne!(outcome.code(), "", "{outcome:?}");
+    }
+}
+
+#[test]
+fn by_a_schedule() {
+    let place = place();
+    let daemon = place.start(&["--write"]);
+    daemon.legacy(LEGACY).tools();
+    // A schedule has no way to say `params.task`.
+    let mut refusals = refusals(ToolRoad::Lines);
+    refusals.retain(|refusal| refusal.limit != Limit::TaskParameter);
+    let servers: Vec<_> = refusals.iter().map(|refusal| refusal.server).collect();
+    for server in servers.iter().chain(&["plain"]) {
+        let tool = format!("{server}__pid");
+        let args = ["tasks", "schedule", "--every", "86400", "--tool", &tool];
+        let made = place.colibri_mcp(&args).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+    }
+    daemon.stop();
+    let store = rusqlite::Connection::open(place.path("state/colibri.db")).unwrap();
+    store
+        .execute_batch("UPDATE schedules SET next_at = 1")
+        .unwrap();
+    drop(store);
+    let daemon = place.start(&["--write"]);
+    let listed = wait_for("every schedule to have an outcome", || {
+        let listed = place.colibri_mcp(&["tasks", "schedules"]).output().unwrap();
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        let is_made = !place.received("plain", "tools/call").is_empty();
+        (listed.matches("failed:").count() >= servers.len() && is_made).then_some(listed)
+    });
+    for server in servers {
+        let sent = place.received(server, "tools/call");
+        assert!(sent.is_empty(), "{server}: {sent:?}\n{listed}");
+    }
+    daemon.stop();
 }
