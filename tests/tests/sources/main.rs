@@ -6,6 +6,7 @@
 mod language;
 mod names;
 mod product;
+mod roads;
 mod rooms;
 mod seeds;
 mod service_paths;
