@@ -535,7 +535,7 @@ fn restart(limit: Limit) -> Cell {
         Limit::Budget => {
             relay("cost::what_a_person_set_and_spent_outlasts_the_daemon_and_a_day_does_not")
         }
-        Limit::Pin => relay("pins::a_change_after_some_calls_is_blocked"),
+        Limit::Pin => relay("pins::a_daemon_that_restarts_forgets_nothing"),
         Limit::Lease | Limit::AgentTools | Limit::AgentMay => {
             Cell::Empty("an instance ends with its daemon")
         }

@@ -9,7 +9,9 @@ use colibri_tests::http::Http;
 use colibri_tests::{Client, LEGACY, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
-use super::{Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, with_agent};
+use super::{
+    Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, received, with_agent,
+};
 
 /// A call that a limit refuses.
 struct Refusal {
@@ -62,7 +64,7 @@ fn refusals(road: ToolRoad) -> Vec<Refusal> {
         ),
         of(
             Limit::Breaker,
-            "failing",
+            "unstartable",
             "pid",
             &["INTEGRATION_UNAVAILABLE"],
         ),
@@ -97,6 +99,16 @@ fn place() -> Place {
     place.defines("schema", "definitions", &tool("", demanding));
     let contract = json!({ "tools": { "pid": { "deny": "it is for people" } } });
     let contract = write(&place, "contract.json", &contract.to_string());
+    let retries = json!({ "frame": { "allow": "it is tried", "retries": { "BROKEN": [1] } } });
+    let tried = write(
+        &place,
+        "tried.json",
+        &json!({ "tools": retries }).to_string(),
+    );
+    let error = json!({ "code": "BROKEN", "message": "no", "transient": true });
+    let failed = json!({ "content": [], "isError": true, "structuredContent": { "error": error } });
+    let failed = format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{failed}}}"#);
+    place.frame("broken", failed.as_bytes());
     let account = |name: &str| {
         place.secret(name, &format!("token-of-{name}"));
         json!({ "env": { "TOKEN": { "secret": name } } })
@@ -111,7 +123,8 @@ fn place() -> Place {
         "contracted": place.fixture("contracted", &[], json!({ "contract": contract })),
         "schema": place.fixture("schema", &[], json!({})),
         "several": place.fixture("several", &[], accounts),
-        "failing": place.fixture("failing", &["--at-start", "exit"], json!({})),
+        "unstartable": place.fixture("unstartable", &["--at-start", "exit"], json!({})),
+        "failing": place.fixture("failing", &[], json!({ "contract": tried })),
     });
     let mut servers = servers;
     servers["barred"] = place.fixture("barred", &[], json!({}));
@@ -141,16 +154,7 @@ fn walk_on(place: &Place, caller: &mut Caller<'_>) {
             more,
             codes,
         } = &refusal;
-        let mut outcome = caller.call_with(server, tool, json!({}), more);
-        if *limit == Limit::Breaker {
-            // The first calls try to start it.
-            for _ in 0..20 {
-                if codes.contains(&outcome.code()) {
-                    break;
-                }
-                outcome = caller.call_with(server, tool, json!({}), more);
-            }
-        }
+        let outcome = caller.call_with(server, tool, json!({}), more);
         if !codes.contains(&outcome.code()) {
             wrong.push(format!("{limit:?}: {outcome:?}"));
         }
@@ -159,11 +163,24 @@ fn walk_on(place: &Place, caller: &mut Caller<'_>) {
             wrong.push(format!("{limit:?}: {sent:?} reached its server"));
         }
     }
+    wrong.extend(breaker_fault(place, caller));
     let free = caller.call("plain", "pid", json!({}));
     if !matches!(free, Outcome::Text(_)) {
         wrong.push(format!("{free:?}"));
     }
     assert!(wrong.is_empty(), "{:?}: {wrong:#?}", caller.road);
+}
+
+/// Has a server fail until its breaker opens; what is wrong with that, if something is.
+fn breaker_fault(place: &Place, caller: &mut Caller<'_>) -> Option<String> {
+    let mut fail = || caller.call("failing", "frame", json!({ "case": "broken" }));
+    let opened = (0..50).any(|_| fail().code() == "INTEGRATION_UNAVAILABLE");
+    let sent = received(place, "failing", "tools/call");
+    let outcome = fail();
+    if opened && received(place, "failing", "tools/call") == sent {
+        return None;
+    }
+    Some(format!("Breaker: {opened} {outcome:?}"))
 }
 
 #[test]
