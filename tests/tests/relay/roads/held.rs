@@ -275,3 +275,26 @@ fn a_destination_that_was_read_holds_a_schedule() {
         daemon.stop();
     });
 }
+
+#[test]
+fn what_an_agents_entry_asks_of_an_entry_holds_for_its_accounts() {
+    let place = Place::new();
+    let account = |name: &str| {
+        place.secret(name, &format!("token-of-{name}"));
+        json!({ "env": { "TOKEN": { "secret": name } } })
+    };
+    let accounts = json!({ "accounts": { "work": account("work"), "home": account("home") } });
+    let servers = json!({ "entry": place.fixture("entry", &[], accounts) });
+    let tools = json!({ "*": { "allow": ["*"] }, "entry": { "allow": ["*"], "confirm": ["pid"] } });
+    with_agent(&place, &servers, &json!({ "tools": tools }));
+    place.clients(&policy(&json!({})).to_string());
+    let daemon = place.start(&["--write"]);
+    let mut agent = Caller::new(&place, &daemon, ToolRoad::AgentSocket);
+    // Both accounts have one record, which the one that is called writes.
+    let before = place.received("entry", "tools/call").len();
+    agent.begin("entry-work", "pid", json!({}), &json!({}));
+    let held = wait_until_held(&daemon, &place, ("entry", "tools/call"), before);
+    agent.end();
+    expected_to_fail("B10", || assert!(held));
+    daemon.stop();
+}

@@ -135,13 +135,9 @@ fn place_with(arguments: &[&str]) -> Place {
         &json!([{ "uriTemplate": "frame:{case}", "name": "frame", "description": hidden }])
             .to_string(),
     );
-    for (case, result) in [(
-        "p",
-        json!({ "messages": [], "contents": [], "completion": { "values": [] } }),
-    )] {
-        let frame = format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#);
-        place.frame(case, frame.as_bytes());
-    }
+    let result = json!({ "messages": [], "contents": [], "completion": { "values": [] } });
+    let frame = format!(r#"{{"jsonrpc":"2.0","id":@ID@,"result":{result}}}"#);
+    place.frame("p", frame.as_bytes());
     let tools = json!({ "*": { "allow": ["*"] }, "barred": { "deny": ["*"] } });
     with_agent(&place, &servers, &json!({ "tools": tools }));
     place.clients(&policy(&json!({ "deny": { "denied": ["*"] } })).to_string());
