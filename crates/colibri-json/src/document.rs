@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter::once;
 use std::ops::RangeInclusive;
 
 use crate::near::nearest;
@@ -47,11 +48,44 @@ impl std::error::Error for DocumentError {}
 
 /// A parsed file.
 pub struct Document<'b> {
+    source: SourceText<'b>,
+    root: DocumentNode<'b>,
+}
+
+struct SourceText<'b> {
     file: &'b str,
     bytes: &'b [u8],
-    /// The offsets of all newlines.
-    newlines: Vec<usize>,
-    root: DocumentNode<'b>,
+    /// The offsets at which lines begin.
+    lines: Vec<usize>,
+}
+
+impl<'b> SourceText<'b> {
+    fn new(bytes: &'b [u8], file: &'b str) -> Self {
+        let newlines = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let lines = newlines.map(|(offset, _)| offset + 1);
+        SourceText {
+            file,
+            bytes,
+            lines: once(0).chain(lines).collect(),
+        }
+    }
+
+    fn line(&self, offset: usize) -> usize {
+        self.lines.partition_point(|start| *start <= offset)
+    }
+
+    fn error(&self, offset: usize, path: &str, message: impl Into<String>) -> DocumentError {
+        let line = self.line(offset);
+        let before = &self.bytes[self.lines[line - 1]..offset.min(self.bytes.len())];
+        DocumentError {
+            file: self.file.to_owned(),
+            line,
+            // Continuation bytes of UTF-8 do not begin a character.
+            column: before.iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1,
+            path: path.to_owned(),
+            message: message.into(),
+        }
+    }
 }
 
 struct DocumentNode<'b> {
@@ -84,8 +118,8 @@ impl<'b> Document<'b> {
     /// grammar of RFC 8259, trailing data, nesting beyond [`MAX_DEPTH`], a lone surrogate, or a
     /// repeated key in one object (keys are compared unescaped).
     pub fn parse(bytes: &'b [u8], file: &'b str) -> Result<Self, DocumentError> {
-        let fail =
-            |offset: usize, message: &str| Err(error(file, bytes, offset, "", message.to_owned()));
+        let source = SourceText::new(bytes, file);
+        let fail = |offset: usize, message: &str| Err(source.error(offset, "", message));
         if bytes.len() > MAX_BYTES {
             return fail(0, "the file is larger than 1 MiB, which is the limit");
         }
@@ -98,14 +132,9 @@ impl<'b> Document<'b> {
         if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
             return fail(0, "the file is UTF-16; save it as UTF-8");
         }
-        let text = match std::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(bad) => return fail(bad.valid_up_to(), "not UTF-8"),
-        };
-        if text
-            .bytes()
-            .all(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'))
-        {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|bad| source.error(bad.valid_up_to(), "", "not UTF-8"))?;
+        if text.trim_matches([' ', '\t', '\n', '\r']).is_empty() {
             return fail(text.len(), "the file is empty; a JSON object was expected");
         }
         let mut reader = JsonReader::new(
@@ -123,24 +152,15 @@ impl<'b> Document<'b> {
                         PathStep::Index(index) => path.push_str(&format!("[{index}]")),
                     }
                 }
-                error(file, bytes, fault.at, &path, fault.why.to_owned())
+                source.error(fault.at, &path, fault.why)
             })?;
-        let newlines = bytes.iter().enumerate();
-        let newlines = newlines.filter(|(_, byte)| **byte == b'\n');
-        Ok(Self {
-            file,
-            bytes,
-            newlines: newlines.map(|(offset, _)| offset).collect(),
-            root,
-        })
+        Ok(Self { source, root })
     }
 
     /// The value of the whole file.
     pub fn root(&self) -> ValueCursor<'_> {
         ValueCursor {
-            file: self.file,
-            bytes: self.bytes,
-            newlines: &self.newlines,
+            source: &self.source,
             node: &self.root,
             path: String::new(),
         }
@@ -150,9 +170,7 @@ impl<'b> Document<'b> {
 /// A value of a [`Document`], with its place in it.
 #[derive(Clone)]
 pub struct ValueCursor<'d> {
-    file: &'d str,
-    bytes: &'d [u8],
-    newlines: &'d [usize],
+    source: &'d SourceText<'d>,
     node: &'d DocumentNode<'d>,
     path: String,
 }
@@ -160,13 +178,7 @@ pub struct ValueCursor<'d> {
 impl<'d> ValueCursor<'d> {
     /// An error at this value. `message` must not repeat the value.
     pub fn error(&self, message: impl Into<String>) -> DocumentError {
-        error(
-            self.file,
-            self.bytes,
-            self.node.start,
-            &self.path,
-            message.into(),
-        )
+        self.source.error(self.node.start, &self.path, message)
     }
 
     /// The keys from the top to this value, as errors show them.
@@ -176,18 +188,17 @@ impl<'d> ValueCursor<'d> {
 
     /// The name of the file, as its reader passed it.
     pub fn file(&self) -> &'d str {
-        self.file
+        self.source.file
     }
 
     /// The line on which this value begins, from 1.
     pub fn line(&self) -> usize {
-        let before = |newline: &usize| *newline < self.node.start;
-        self.newlines.partition_point(before) + 1
+        self.source.line(self.node.start)
     }
 
     /// The bytes of this value exactly as they stand in the file.
     pub fn raw(&self) -> &'d [u8] {
-        &self.bytes[self.node.start..self.node.end]
+        &self.source.bytes[self.node.start..self.node.end]
     }
 
     /// True for a string. For keys that accept several types.
@@ -345,13 +356,7 @@ impl NamedValue<'_> {
     /// An error at the key instead of the value.
     pub fn key_error(&self, message: impl Into<String>) -> DocumentError {
         let value = &self.value;
-        error(
-            value.file,
-            value.bytes,
-            self.key_start,
-            &value.path,
-            message.into(),
-        )
+        value.source.error(self.key_start, &value.path, message)
     }
 }
 
@@ -469,28 +474,6 @@ fn members<'b>(reader: &mut JsonReader<'b>) -> Result<Vec<DocumentMember<'b>>, J
         });
     }
     Ok(members)
-}
-
-fn error(file: &str, bytes: &[u8], offset: usize, path: &str, message: String) -> DocumentError {
-    let before = &bytes[..offset.min(bytes.len())];
-    let line_start = before
-        .iter()
-        .rposition(|&b| b == b'\n')
-        .map_or(0, |newline| newline + 1);
-    // Continuation bytes of UTF-8 do not begin a character.
-    let column = before[line_start..]
-        .iter()
-        .filter(|&&b| b & 0xc0 != 0x80)
-        .count()
-        + 1;
-    let line = before.iter().filter(|&&b| b == b'\n').count() + 1;
-    DocumentError {
-        file: file.to_owned(),
-        line,
-        column,
-        path: path.to_owned(),
-        message,
-    }
 }
 
 #[cfg(test)]
