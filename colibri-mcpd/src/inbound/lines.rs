@@ -240,7 +240,7 @@ impl LineSession {
             self.lines += 1;
         }
         let chain = &self.messages.daemon.chain;
-        chain.accept(&mut calls, self.messages.road);
+        chain.accept(&mut calls);
         if calls.capacity() <= MAX_SPARE_CALLS {
             CALLS.set(calls);
         }

@@ -87,7 +87,7 @@ impl ClientMessages {
                     Some(ClientNotification::Cancelled { request }) => {
                         // Calls of the same read come first: a cancellation never overtakes its
                         // request.
-                        self.daemon.chain.accept(calls, self.road);
+                        self.daemon.chain.accept(calls);
                         let params = params.map(|params| params.span()).unwrap_or_default();
                         self.client
                             .cancel(&RequestId::of(request), (&frame, params));

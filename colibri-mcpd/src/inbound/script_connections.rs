@@ -65,7 +65,7 @@ impl ScriptConnection for InnerConnection {
         let messages = ClientMessages::of(self.daemon.clone(), self.client.clone(), Road::Script);
         let mut calls = Vec::new();
         messages.message(request, None, &mut calls);
-        self.daemon.chain.accept(&mut calls, Road::Script);
+        self.daemon.chain.accept(&mut calls);
     }
 }
 

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::call_outcome::CallOutcome;
@@ -15,6 +14,7 @@ use super::flow_slot::FlowTable;
 use super::pending_work::{PendingWork, Tickets};
 use super::recorder::Recorder;
 use super::request_state::{RequestStates, ResumedCall};
+use super::road::road_of;
 use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use super::target_rules::TargetRules;
@@ -114,10 +114,10 @@ impl std::ops::Deref for Call {
 }
 
 impl Call {
-    /// A request that came by a road, and goes to this target.
+    /// A request that came by a road, and goes to this target: whatever makes a call names its road.
     pub fn new(request: CallRequest, target: Arc<CallTarget>, road: Road) -> Call {
         let entry = CallEntry {
-            road,
+            road: road_of(&request, &target.description, road),
             number: 0,
             validated: Validation::default(),
             terms: Terms::default(),
@@ -152,11 +152,6 @@ impl Call {
         };
         (is_ours || is_named()).then_some(reported)
     }
-
-    /// Arguments or a result as they are recorded; see [`Upstream::in_full`].
-    pub fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        self.target.description().upstream()?.in_full(json)
-    }
 }
 
 impl CallTarget {
@@ -190,6 +185,12 @@ impl CallTarget {
     /// The rules on it.
     pub fn rules(&self) -> &TargetRules {
         &self.rules
+    }
+
+    /// True if the ends of its calls are checked: by a contract on its answers, or against the
+    /// skills that it belongs to.
+    pub(super) fn checks_outcomes(&self) -> bool {
+        self.description.answers.is_some() || self.rules.skills.is_some()
     }
 
     /// True if who finds tools by their names is not told of this refusal: what policy denies is to

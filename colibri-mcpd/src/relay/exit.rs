@@ -153,11 +153,7 @@ pub fn shape(call: &Call, outcome: CallOutcome) -> ExitAnswer {
 
 fn shape_relayed(call: &Call, relayed: &ServerAnswer) -> Result<ExitAnswer, Failure> {
     let mut edits = Edits::new();
-    protocol::id_edit(
-        &mut edits,
-        relayed.id.clone(),
-        &call.frame[call.parts.id.clone()],
-    );
+    edits.replace(relayed.id.clone(), &call.frame[call.parts.id.clone()]);
     let shape = shape_of(call, relayed);
     let (span, failed, reported) = match &relayed.outcome {
         Ok(span) => {

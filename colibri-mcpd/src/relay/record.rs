@@ -43,7 +43,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
             return Ok(());
         }
         // As most are: without lists.
-        let (full, name) = (call.in_full(call.arguments()), call.name());
+        let (full, name) = (in_full(call, call.arguments()), call.name());
         let record = enter(call, full.as_deref(), name.as_deref());
         let appended = trail
             .append([record])
@@ -56,7 +56,7 @@ pub fn entered(recorder: &Recorder, calls: &mut [Box<Call>]) -> Result<(), Failu
     let texts: Vec<_> = calls
         .iter()
         .filter(|call| !begins_look(trail, call))
-        .map(|call| (call, call.in_full(call.arguments()), call.name()))
+        .map(|call| (call, in_full(call, call.arguments()), call.name()))
         .collect();
     if texts.is_empty() {
         return Ok(());
@@ -225,9 +225,20 @@ pub fn left(recorder: &Recorder, calls: &[(Box<Call>, ExitAnswer)]) -> Result<()
     Ok(())
 }
 
+/// Arguments or a result as they are recorded where the operator wants all of them: secrets
+/// redacted. `None` where their digest alone is wanted.
+fn in_full(call: &Call, json: &[u8]) -> Option<Box<RawValue>> {
+    let description = call.target.description();
+    let server = description
+        .upstream()
+        .filter(|_| description.is_recorded_in_full)?;
+    let text = std::str::from_utf8(json).ok()?;
+    RawValue::from_string(server.redact(text)).ok()
+}
+
 fn answer_in_full(call: &Call, answer: &ExitAnswer) -> Option<Box<RawValue>> {
     match &answer.message {
-        ClientMessage::Edited(frame, _, span) => call.in_full(&frame[span.clone()]),
+        ClientMessage::Edited(frame, _, span) => in_full(call, &frame[span.clone()]),
         ClientMessage::Own(_) | ClientMessage::Page(..) | ClientMessage::None => None,
     }
 }

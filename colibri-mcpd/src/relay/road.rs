@@ -1,18 +1,15 @@
-//! The road of a call that was taken in.
+//! The road of a call.
 
-use super::call::Call;
-use super::call_request::CallArguments;
+use super::call_request::{CallArguments, CallRequest};
+use super::target::TargetDescription;
 use colibri_policy::Road;
 use colibri_protocol::Method;
 
-/// The road of a call that was taken in by `entry`. A request whose method or tool has a road of
-/// its own is on that, whatever connection it came by; a redirected call stays on its own.
-pub(super) fn road_of(call: &Call, entry: Road) -> Road {
-    if entry == Road::Redirect {
-        return entry;
-    }
-    match call.method {
-        Some(Method::ToolsCall) => match (&call.parts.arguments, &call.parts.called) {
+/// The road of a request that came by `entry`. One whose method or tool has a road of its own is
+/// on that, whatever connection it came by.
+pub(super) fn road_of(request: &CallRequest, target: &TargetDescription, entry: Road) -> Road {
+    match request.method {
+        Some(Method::ToolsCall) => match (&request.parts.arguments, &request.parts.called) {
             (CallArguments::Within { .. }, Some(_)) => Road::CallTool,
             (CallArguments::Within { .. }, None) => Road::ExternalCallTool,
             _ => entry,
@@ -28,7 +25,7 @@ pub(super) fn road_of(call: &Call, entry: Road) -> Road {
         Some(Method::Complete) => Road::Completion,
         Some(Method::SubscriptionsListen) => Road::Subscription,
         Some(Method::TasksGet | Method::TasksUpdate | Method::TasksCancel) => Road::ServerTask,
-        None if call.target.description().upstream().is_some() => Road::EntryMethod,
+        None if target.upstream().is_some() => Road::EntryMethod,
         _ => entry,
     }
 }

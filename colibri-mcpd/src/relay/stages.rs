@@ -12,7 +12,6 @@ use super::client::Client;
 use super::oversized_result::{self, OversizedResult};
 use super::recorder::Recorder;
 use super::request_state::{self, RetryBinding, RetryRefusal};
-use super::road::road_of;
 use super::target::Upstream;
 use super::target_rules::ConfirmationRule;
 use super::{cost, exit, outcome_check, record};
@@ -23,15 +22,15 @@ use colibri_trail::{TrailError, TrailEvent};
 use colibri_wire::Json;
 
 impl Chain {
-    /// Takes calls in that arrived together by a road: each is checked and recorded, then sent to
-    /// its target or answered with what stands against it.
-    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>, road: Road) {
+    /// Takes calls in that arrived together: each is checked and recorded, then sent to its target
+    /// or answered with what stands against it.
+    pub fn accept(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
         if !calls.is_empty() {
-            together(|| self.take_in(calls, road));
+            together(|| self.take_in(calls));
         }
     }
 
-    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>, road: Road) {
+    fn take_in(self: &Arc<Chain>, calls: &mut Vec<Box<Call>>) {
         // What arrives together is one client's, as a rule: what policy lets it do is looked up
         // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
@@ -46,7 +45,6 @@ impl Chain {
                 }
             };
             call.entry.terms = cost::terms(rights, &call.client);
-            call.entry.road = road_of(call, road);
             let decision = self.decide(rights, call);
             call.entry.validated = decision.validation();
             match first {
@@ -128,12 +126,11 @@ impl Chain {
         let mut next = match &target.destination {
             Destination::Handler(handler) => Some((call, handler.clone())),
             Destination::Known(outcome) => {
-                let known = outcome.lock().take();
-                let is_wanted = !call.client.is_cancelled(&call.id);
-                let outcome = known
-                    .filter(|_| is_wanted)
-                    .unwrap_or(CallOutcome::Cancelled);
-                let outcome = exit::fit(outcome, &call);
+                let known = match call.client.is_cancelled(&call.id) {
+                    true => None,
+                    false => outcome.lock().take(),
+                };
+                let outcome = exit::fit(known.unwrap_or(CallOutcome::Cancelled), &call);
                 return self.finish(vec![(call, outcome)]);
             }
         };
@@ -214,7 +211,8 @@ impl Chain {
     /// says which one it continues.
     pub fn redirect(self: &Arc<Chain>, mut call: Box<Call>, target: Arc<CallTarget>) {
         call.target = target;
-        self.accept(&mut vec![call], Road::Redirect);
+        call.entry.road = Road::Redirect;
+        self.accept(&mut vec![call]);
     }
 
     /// Records the end and seals the trail. Nothing is taken in afterwards.
@@ -251,17 +249,22 @@ impl Chain {
             if let CallOutcome::Relayed(relayed) = &outcome {
                 self.note_answer(&call, relayed);
             }
-            if let CallOutcome::Relayed(relayed) = &outcome
-                && let Some(facts) = record::facts(&call, relayed)
-            {
-                charge::model(&self.ledger, &call, &facts);
-            }
-            let outcome = outcome_check::checked(&call, outcome);
-            if let Some(left) = outcome_check::left(&call, &outcome) {
-                self.defer(call, outcome, left);
-                return None;
-            }
-            let outcome = outcome_check::taskless(&call, outcome);
+            let outcome = match call.target.checks_outcomes() {
+                false => outcome,
+                true => {
+                    if let CallOutcome::Relayed(relayed) = &outcome
+                        && let Some(facts) = record::facts(&call, relayed)
+                    {
+                        charge::model(&self.ledger, &call, &facts);
+                    }
+                    let outcome = outcome_check::checked(&call, outcome);
+                    if let Some(left) = outcome_check::left(&call, &outcome) {
+                        self.defer(call, outcome, left);
+                        return None;
+                    }
+                    outcome_check::taskless(&call, outcome)
+                }
+            };
             match self.measure(&call, outcome) {
                 Ok(answer) => Some((call, answer)),
                 Err(over) => {

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, LazyLock};
 
-use serde_json::value::RawValue;
-
 use super::counters::CallMetrics;
 use super::flow_slot::ToolFlow;
 use colibri_policy::{AnswerContract, Gate};
@@ -47,6 +45,8 @@ pub struct TargetDescription {
     pub flow: Option<Arc<ToolFlow>>,
     /// True if it only reads.
     pub reads: bool,
+    /// True if arguments and results are recorded, not their digests alone.
+    pub is_recorded_in_full: bool,
     /// The arguments that a modern client repeats in header fields over HTTP.
     pub mirrored: Vec<MirroredArgument>,
 }
@@ -82,6 +82,7 @@ impl TargetDescription {
             answers: None,
             flow: None,
             reads: false,
+            is_recorded_in_full: false,
             mirrored: Vec::new(),
         }
     }
@@ -96,6 +97,7 @@ impl TargetDescription {
             server: server.clone(),
             reads: feature != Feature::Tool,
             feature,
+            is_recorded_in_full: upstream.is_recorded_in_full(),
             upstream: Some(upstream),
             ..TargetDescription::of_colibri(operation, Gate::External)
         }
@@ -146,9 +148,10 @@ pub trait Upstream: Send + Sync {
     /// The id that clients see before its URIs, if they do.
     fn prefix(&self) -> Option<&str>;
 
-    /// Arguments or a result as they are recorded where the operator asked for all of them: secrets
-    /// redacted. `None` where only their digest is wanted.
-    fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>>;
+    /// True if the operator wants arguments and results recorded, not their digests alone.
+    fn is_recorded_in_full(&self) -> bool {
+        false
+    }
 
     /// Text without the values of secrets.
     fn redact(&self, text: &str) -> String;

@@ -18,7 +18,7 @@ pub(super) fn request(
     may_ask: Askable,
 ) -> Edits {
     let mut edits = Edits::new();
-    protocol::id_edit(&mut edits, call.parts.id.clone(), number);
+    edits.replace(call.parts.id.clone(), number);
     if call.version.is_modern() == version.is_modern() {
         // Of one era, only what says whose the call is and what is called differs.
         if let Some(token) = &call.parts.progress_token {

@@ -35,7 +35,9 @@ impl ServerSession {
     /// The call, if the process takes none any more.
     pub fn send(self: &Arc<Self>, call: Box<Call>) -> Result<(), Box<Call>> {
         let is_about_task = call.method.map(Method::route) == Some(Route::Task);
-        if let Err(failure) = self.record_responses(&call) {
+        if let Some(resumed) = &call.entry.resumes
+            && let Err(failure) = self.record_responses(&call, resumed)
+        {
             self.spec
                 .chain()
                 .finish(vec![(call, CallOutcome::Failed(failure))]);

@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use colibri_json::DocumentError;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::accounts::ServerAccounts;
@@ -302,12 +301,8 @@ impl Upstream for HostedServer {
         self.spec.entry.prefix.then_some(&*self.spec.id)
     }
 
-    fn in_full(&self, json: &[u8]) -> Option<Box<RawValue>> {
-        if !self.spec.entry.record_full {
-            return None;
-        }
-        let text = std::str::from_utf8(json).ok()?;
-        RawValue::from_string(self.spec.redact(text)).ok()
+    fn is_recorded_in_full(&self) -> bool {
+        self.spec.entry.record_full
     }
 
     fn redact(&self, text: &str) -> String {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -633,10 +632,6 @@ impl Upstream for SlowServer {
         let _waited = self
             .more
             .wait_timeout_while(shaped, Duration::from_millis(500), |shaped| *shaped < 2);
-        None
-    }
-
-    fn in_full(&self, _: &[u8]) -> Option<Box<RawValue>> {
         None
     }
 

@@ -70,8 +70,8 @@ pub use request::{
 pub use rewrites::{AnswerShape, ResultFindings, error_edits, inspect_result, result_edits};
 pub use rpc_error::RpcError;
 pub use towards::{
-    Towards, cancelled_edits, id_edit, mute_edits, params_edits, progress_edits, quoted,
-    rename_edit, required_params,
+    Towards, cancelled_edits, mute_edits, params_edits, progress_edits, quoted, rename_edit,
+    required_params,
 };
 pub use version::{Era, Version};
 

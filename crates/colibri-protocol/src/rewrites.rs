@@ -439,7 +439,7 @@ mod tests {
     use super::super::elicitation_support::Askable;
     use super::super::request::META_CLIENT_INFO;
     use super::super::towards::{
-        Towards, cancelled_edits, id_edit, params_edits, progress_edits, rename_edit,
+        Towards, cancelled_edits, params_edits, progress_edits, rename_edit,
     };
     use super::Version::*;
     use super::*;
@@ -911,7 +911,7 @@ mod tests {
         let mut edits = params_edits(params.unwrap(), &towards);
         let name = params.unwrap().get("name").unwrap().span();
         rename_edit(&mut edits, frame.as_bytes(), name, "own name");
-        id_edit(&mut edits, id.span(), "7");
+        edits.replace(id.span(), "7");
         assert_eq!(
             apply(frame, &edits),
             r#" {"method":"tools/call" ,"params":{"name":"own name","id":1,"_meta":{"progressToken":42}},"id": 7,"jsonrpc":"2.0"} "#
@@ -926,7 +926,7 @@ mod tests {
         };
         let mut edits =
             result_edits(&shape(Method::ToolsCall, V2025_11_25, V2026_07_28), result).unwrap();
-        id_edit(&mut edits, id.span(), r#""\u0061""#);
+        edits.replace(id.span(), r#""\u0061""#);
         assert_eq!(
             apply(frame, &edits),
             r#"{"id":"\u0061","jsonrpc":"2.0","result":{"resultType":"complete","id":7,"content":[]}}"#

@@ -128,13 +128,6 @@ pub(crate) fn meta_declaring(version: Version, capabilities: &str) -> String {
     )
 }
 
-/// The edit to the `id` of a message, which stands at `id`. A request's id becomes the daemon's own
-/// on its way to the server. The id of its answer becomes the client's again, as the client wrote
-/// it.
-pub fn id_edit(edits: &mut Edits, id: Range<usize>, becomes: impl Into<With>) {
-    edits.replace(id, becomes);
-}
-
 /// The edit to the name or URI in a request, a string at `at`: it becomes the server's own.
 pub fn rename_edit(edits: &mut Edits, frame: &[u8], at: Range<usize>, own: &str) {
     let written = frame.get(at.clone()).unwrap_or_default();

@@ -211,7 +211,7 @@ impl Post<'_> {
                 messages.malformed.set(true);
                 call.target = Own::answer(&name, AnswerBody::Error(error));
             }
-            self.daemon.chain.accept(&mut vec![call], asking.road());
+            self.daemon.chain.accept(&mut vec![call]);
         }
         client.end_with_its_calls();
         Ok((asking, messages.malformed.get()))
@@ -313,7 +313,7 @@ impl Post<'_> {
             && let Some(ClientNotification::Cancelled { request }) =
                 protocol::read_notification(&method.as_str().unwrap_or_default(), *params)
         {
-            self.daemon.chain.accept(calls, Road::HttpSession);
+            self.daemon.chain.accept(calls);
             let params = params.map(|params| params.span()).unwrap_or_default();
             return session.cancel(&RequestId::of(request), (frame, params));
         }
@@ -355,7 +355,7 @@ impl Post<'_> {
                 _ => messages.message(part.clone(), Some(&batch), &mut calls),
             }
         }
-        self.daemon.chain.accept(&mut calls, asking.road());
+        self.daemon.chain.accept(&mut calls);
         client.end_with_its_calls();
         Ok((asking, false))
     }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use super::super::session::ServerSession;
 use crate::relay::Call;
 use crate::relay::record::ClientRequestRecord as Record;
-use crate::relay::request_state::{self, RetryPurpose};
+use crate::relay::request_state::{self, ResumedCall, RetryPurpose};
 use colibri_protocol::input::{self, InputQuestion, InputRequest, REQUESTS_LIMIT};
 use colibri_protocol::rpc_error::URL_ELICITATION_REQUIRED;
 use colibri_protocol::{self as protocol, Code, ElicitationKind, Failure, Method};
@@ -225,16 +225,13 @@ impl ServerSession {
     ///
     /// # Errors
     /// It may not go there.
-    pub(in crate::servers) fn record_responses(&self, call: &Call) -> Result<(), Failure> {
-        let Some(resumed) = call
-            .entry
-            .resumes
-            .as_ref()
-            .filter(|_| call.version.is_modern())
-        else {
-            return Ok(());
-        };
-        if resumed.kind == RetryPurpose::Held || resumed.kind == RetryPurpose::Confirm {
+    pub(in crate::servers) fn record_responses(
+        &self,
+        call: &Call,
+        resumed: &ResumedCall,
+    ) -> Result<(), Failure> {
+        let is_answered = matches!(resumed.kind, RetryPurpose::Held | RetryPurpose::Confirm);
+        if is_answered || !call.version.is_modern() {
             return Ok(());
         }
         let params = call.parts.params.clone();

@@ -297,7 +297,7 @@ impl ServerSession {
         let number = asking.number();
         let how = self.wording(whom, number);
         let mut edits = Edits::new();
-        protocol::id_edit(&mut edits, id.span(), number);
+        edits.replace(id.span(), number);
         let mut token = None;
         match params {
             Some(params) => {
@@ -460,7 +460,7 @@ impl ServerSession {
         id: &str,
     ) -> (&'static str, Result<Edits, RpcError>) {
         let mut edits = Edits::new();
-        protocol::id_edit(&mut edits, response.id.clone(), id.as_bytes());
+        edits.replace(response.id.clone(), id.as_bytes());
         let result = match &response.outcome {
             Ok(span) => {
                 Json::part(&response.frame, span.clone()).map(|result| (result, span.start))

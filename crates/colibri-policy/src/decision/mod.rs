@@ -24,7 +24,7 @@
 //! a call whose server has asked for input: it has begun.
 //!
 //! Every refusal names its rule: with file, line and key where a file sets it
-//! ([`RulePlace`](crate::RulePlace)), else what it is, such as `inputSchema`.
+//! ([`crate::RulePlace`]), else what it is, such as `inputSchema`.
 //!
 //! It has no effects: what is recorded, counted, remembered or asked is the relay's, afterwards.
 //! Three facts are made at their first use: the compiled checks, the limits of a session, and

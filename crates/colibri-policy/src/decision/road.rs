@@ -1,6 +1,6 @@
 //! The roads by which calls come, and the limits that they meet.
 //!
-//! Whatever takes a call in names its road. `docs/roads.md` is the table of both: a test of the
+//! Whatever makes a call names its road. `docs/roads.md` is the table of both: a test of the
 //! sources prints it, and each of its cells names the test that shows it.
 
 /// The road by which a call comes to the decision about it.
