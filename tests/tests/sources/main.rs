@@ -10,3 +10,4 @@ mod roads;
 mod rooms;
 mod seeds;
 mod service_paths;
+mod walks;
