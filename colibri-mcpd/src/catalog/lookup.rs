@@ -186,19 +186,7 @@ impl ServerHost {
         };
         match self.look(&wanted, rights) {
             Look::Here(target) => Ok(target),
-            Look::Seek(place) => {
-                let rules = TargetRules {
-                    refuses_tasks: true,
-                    ..TargetRules::default()
-                };
-                let description = wanted.description(Some(&place));
-                let lookup = Arc::new(DiscoveryLookup {
-                    host: self.clone(),
-                    wanted,
-                    place,
-                });
-                Ok(CallTarget::handled(description, rules, lookup))
-            }
+            Look::Seek(place) => Ok(self.discovery_target(wanted, place)),
             Look::Missing(why) => {
                 let known = match &wanted {
                     LookupKey::Origin(id, _) => {
@@ -212,6 +200,26 @@ impl ServerHost {
                 Err(wanted.missing(why, known, self.nearest(&wanted, rights), version))
             }
         }
+    }
+
+    /// The target of what servers may have that were never seen: they are asked, and the call
+    /// enters again.
+    pub(super) fn discovery_target(
+        self: &Arc<Self>,
+        wanted: LookupKey,
+        place: UnseenServers,
+    ) -> Arc<CallTarget> {
+        let rules = TargetRules {
+            refuses_tasks: true,
+            ..TargetRules::default()
+        };
+        let description = wanted.description(Some(&place));
+        let lookup = DiscoveryLookup {
+            host: self.clone(),
+            wanted,
+            place,
+        };
+        CallTarget::handled(description, rules, Arc::new(lookup))
     }
 
     /// The key of the item that a client means that names an entry with accounts as a server: the

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::lookup::{LookupKey, UnseenServers};
 use super::{ServerHost, resource};
 use crate::relay::{CallTarget, TargetCatalog, TargetDescription};
 use colibri_protocol::{Code, Failure, Feature};
@@ -21,7 +22,17 @@ impl TargetCatalog for ServerHost {
         };
         let is_method = target.description().own_name.is_none();
         let present = match feature {
-            _ if is_method => table.method(own).map(|method| method.target()),
+            _ if is_method => {
+                let method = table.method(own);
+                let method = method.filter(|method| method.server.spec.id == *id);
+                method.map(|method| method.target())
+            }
+            // Its entry changed meanwhile: what is there now is not known yet.
+            _ if !server.offer.is_in_table() => {
+                let wanted = LookupKey::Own(*feature, id.clone(), own.to_string());
+                let place = UnseenServers::At(server.clone(), own.to_string());
+                Some(self.discovery_target(wanted, place))
+            }
             Feature::Tool | Feature::Prompt => {
                 let item = table.by_own_name(*feature, id, own);
                 item.map(|item| item.target().clone())

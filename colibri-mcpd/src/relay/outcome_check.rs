@@ -100,7 +100,13 @@ pub(super) fn redacted(call: &Call, text: &str) -> String {
 fn code(outcome: &CallOutcome) -> Option<Cow<'_, str>> {
     match outcome {
         CallOutcome::Failed(failure) => Some(failure.code.name().into()),
-        CallOutcome::Refused(failure) if failure.code == Code::ContractDenied => {
+        // Of what is refused: by the contract, or since its server would take no call.
+        CallOutcome::Refused(failure)
+            if matches!(
+                failure.code,
+                Code::ContractDenied | Code::IntegrationUnavailable | Code::ServerUnstartable
+            ) =>
+        {
             Some(failure.code.name().into())
         }
         CallOutcome::Relayed(relayed) if relayed.says_error && !relayed.is_interim => {

@@ -86,12 +86,10 @@ impl Chain {
     /// The third stage: the call goes to who answers it, which sees whether it was cancelled
     /// meanwhile, or waits for a person; a retry that something waits for, there.
     fn dispatch(self: &Arc<Chain>, call: Box<Call>, decision: CallDecision) {
-        if let Some(ticket) = call
-            .entry
-            .resumes
-            .as_ref()
-            .and_then(|resumed| resumed.ticket())
-        {
+        // One that was allowed has been there.
+        let resumed = call.entry.resumes.as_ref();
+        let resumed = resumed.filter(|_| call.entry.allowed.is_none());
+        if let Some(ticket) = resumed.and_then(|resumed| resumed.ticket()) {
             return match self.tickets.take(&ticket) {
                 Some(waits) => waits.resume(self, call),
                 None => self.finish(vec![(call, refused(RetryRefusal::Used))]),

@@ -135,8 +135,8 @@ impl TargetDescription {
 
 /// A server, as far as the stages of a call have to know it.
 pub trait Upstream: Send + Sync {
-    /// The reason for which it would take no call of this user now.
-    fn refusal(&self, _uid: u32) -> Option<Failure> {
+    /// The reason for which it would take no call of this user by this method now.
+    fn refusal(&self, _uid: u32, _method: Option<Method>) -> Option<Failure> {
         None
     }
 

@@ -6,7 +6,7 @@ use super::call::{Call, CallTarget, Chain};
 use super::cost;
 use super::target_rules::ConfirmationRule;
 use colibri_policy::{
-    CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, SuspensionFacts, TargetFacts,
+    CallDecision, CallFacts, CallingAgent, ClientFacts, Rights, Road, SuspensionFacts, TargetFacts,
     decide,
 };
 use colibri_protocol::Method;
@@ -48,7 +48,14 @@ impl Chain {
             arguments: call.arguments(),
             as_task: call.parts.task,
             session_flow: &|| self.session_flow(client, target.description()),
-            unavailable: &|| target.description().upstream()?.refusal(client.caller.uid),
+            unavailable: &|| {
+                // A retry that something waits for goes there first.
+                let is_awaited = call.entry.road != Road::Approval
+                    && (call.entry.resumes.as_ref())
+                        .is_some_and(|resumed| resumed.ticket().is_some());
+                let server = target.description().upstream().filter(|_| !is_awaited)?;
+                server.refusal(client.caller.uid, call.method)
+            },
             allowed: call.entry.allowed.as_deref(),
         })
     }

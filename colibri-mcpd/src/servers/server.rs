@@ -25,7 +25,7 @@ use crate::registry::{Isolation, RegisteredServer, ServerSpec};
 use crate::relay::{CallMetrics, Client, Upstream};
 use colibri_outbound::oauth::{OauthAccount, TokenOwner};
 use colibri_policy::{Caller, RulePlace, RuleVerdict};
-use colibri_protocol::{Code, Failure, Version};
+use colibri_protocol::{Code, Failure, Method, Version};
 
 /// One server of the registry.
 pub struct HostedServer {
@@ -279,13 +279,21 @@ impl HostedServer {
 }
 
 impl Upstream for HostedServer {
-    fn refusal(&self, uid: u32) -> Option<Failure> {
+    fn refusal(&self, uid: u32, method: Option<Method>) -> Option<Failure> {
         let inner = self.inner();
-        let blocked = inner.blocked.as_deref().map(|reason| self.blocked(reason));
-        blocked.or_else(|| {
-            let breaker = inner.breakers.get(&uid)?;
-            Some(self.left_alone(breaker, breaker.wait()?))
-        })
+        // A process that runs is not ended by what blocks the next.
+        let is_running = inner.running().next().is_some();
+        let blocked = inner.blocked.as_deref().filter(|_| !is_running);
+        if let Some(reason) = blocked {
+            return Some(self.blocked(reason));
+        }
+        // These are answered from what is known, or are no trial.
+        let is_tried = !matches!(
+            method,
+            Some(Method::ResourcesSubscribe | Method::SkillsGet | Method::DirectoryRead)
+        );
+        let breaker = inner.breakers.get(&uid).filter(|_| is_tried)?;
+        Some(self.left_alone(breaker, breaker.wait()?))
     }
 
     /// 2024-11-05 had completions and no word for them; of a server that was never seen it is not

@@ -535,6 +535,41 @@ async fn a_call_that_was_allowed_is_decided_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_entry_changed_while_it_waited_is_decided_by_what_is_there_now() {
+    let entry = |keys: &str| format!(r#"{{"servers":{{"git":{{"command":"/m/git",{keys}}}}}}}"#);
+    let confirms = r#""tools":{"confirm":["status"]}"#;
+    let cases = [
+        // A new server, which nobody has asked for its tools.
+        (format!(r#"{confirms},"timeout_ms":9000"#), None),
+        (
+            r#""tools":{"deny":["status"]}"#.to_owned(),
+            Some("POLICY_DENIED"),
+        ),
+        (
+            format!(r#"{confirms},"flow":{{"untrusted":["no_such"]}}"#),
+            Some("POLICY_DENIED"),
+        ),
+    ];
+    for (keys, expected) in cases {
+        for era in ERAS {
+            let world = World::new(REGISTRY, OPEN).await;
+            let mut client = TestClient::connect(&world, era).await;
+            let asked = client.call("git__status", json!({})).await;
+            sleep(PERSON_TAKES).await;
+            world.load(&entry(&keys));
+            let id = client.reply(&asked, "accept").await;
+            let answer = client.answer(id).await;
+            match expected {
+                None => assert!(is_made(&answer), "{era:?} {keys} {answer}"),
+                Some(expected) => assert_eq!(code(&answer), expected, "{era:?} {keys} {answer}"),
+            }
+            assert_is_quiet(&world);
+            world.end().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reason_that_comes_while_a_call_waits_is_asked_about_once() {
     for era in ERAS {
         let world = World::new(REGISTRY, OPEN).await;

@@ -272,6 +272,25 @@ pub(crate) struct Agent {
     open: Option<Box<dyn ListenGuard>>,
 }
 
+/// The servers of a registry, none of which is refused.
+fn loaded(registry: &str) -> LoadedRegistry {
+    let entries = parse(registry.as_bytes(), "registry").unwrap().servers;
+    let entry = |(id, entry)| {
+        let entry = Arc::new(entry);
+        (
+            id,
+            Entry {
+                entry,
+                refusal: None,
+            },
+        )
+    };
+    LoadedRegistry {
+        servers: entries.into_iter().map(entry).collect(),
+        ..LoadedRegistry::default()
+    }
+}
+
 impl World {
     /// One with this registry and this client policy, whose socket is listened at too.
     pub(crate) async fn new(registry: &str, clients: &str) -> World {
@@ -373,21 +392,7 @@ impl World {
             pins: None,
             shares: Arc::new(UserQuotas::new(limits.quota(None))),
         });
-        let entries = parse(registry.as_bytes(), "registry").unwrap().servers;
-        let entry = |(id, entry)| {
-            let entry = Arc::new(entry);
-            (
-                id,
-                Entry {
-                    entry,
-                    refusal: None,
-                },
-            )
-        };
-        host.load(&LoadedRegistry {
-            servers: entries.into_iter().map(entry).collect(),
-            ..LoadedRegistry::default()
-        });
+        host.load(&loaded(registry));
         let sources = SourceMetadata::recall(&config).unwrap();
         let daemon = Daemon::new(
             config,
@@ -402,6 +407,11 @@ impl World {
         let serving = daemon.clone();
         tokio::spawn(async move { listener.accept(&serving).await });
         World { daemon, directory }
+    }
+
+    /// Takes over another registry, as a reload does.
+    pub(crate) fn load(&self, registry: &str) {
+        self.daemon.host.load(&loaded(registry));
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -624,7 +624,7 @@ impl Rights {
         let account = first.strip_prefix(entry).unwrap_or(first);
         let advice = format!(
             "name one of them in place of {entry}, as in {first}__TOOL; or the operator chooses by \"accounts\": \
-             {{\"{entry}\": \"{}\"}} in this user's entry of that file",
+             {{\"{entry}\": \"{}\"}} at that place",
             account.trim_start_matches('-')
         );
         let message = format!("{entry} has accounts ({list}), and {why}: {place}");

@@ -23,7 +23,7 @@
 //! person has allowed holds a call no second time; another reason does. Nothing holds the retry of
 //! a call whose server has asked for input: it has begun.
 //!
-//! Every refusal names its rule: with file, line and key where a file sets it
+//! Every refusal by a rule names it: with file, line and key where a file sets it
 //! ([`crate::RulePlace`]), else what it is, such as `inputSchema`.
 //!
 //! It has no effects: what is recorded, counted, remembered or asked is the relay's, afterwards.
@@ -230,6 +230,7 @@ pub fn not_as_approved(server: &str, uri: &str, skill: &str, why: &str) -> Failu
     );
     Failure::new(Code::PinChanged, message)
         .of_server(server)
+        .by_rule(format!("pin:{server}/{}", brief(skill, 100)))
         .advising(
             "ask for the skill again with skills/get; if it changed, an operator has to accept it",
         )
