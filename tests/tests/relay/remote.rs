@@ -545,8 +545,9 @@ fn the_transport_of_2024_11_05_is_spoken_where_the_entry_says_so() {
     let port = Port::answering(move |request, stream| {
         if request.line.starts_with("GET ") {
             let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nevent: endpoint\ndata: /to?s=1\n\n";
-            stream.write_all(head.as_bytes()).unwrap();
+            // Whoever has read this posts on another connection, which looks for the stream.
             *stream_of.lock().unwrap() = Some(stream.try_clone().unwrap());
+            stream.write_all(head.as_bytes()).unwrap();
             return true;
         }
         assert!(
