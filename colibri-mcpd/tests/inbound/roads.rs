@@ -8,7 +8,7 @@ use colibri_policy::{Clients, SystemAccounts};
 use serde_json::json;
 
 use super::retries;
-use super::world::World;
+use super::world::{Peer, World};
 
 /// Runs an assertion that is red because of a row of `docs/attacks.md`.
 ///
@@ -25,6 +25,11 @@ fn expected_to_fail(row: &str, body: impl FnOnce()) {
 /// Changes what policy says while a call waits for its next attempt: the result and the attempt
 /// that its record has at its end.
 async fn next_attempt_after(change: fn(&World)) -> (String, u64) {
+    next_attempt(async |world, _| change(world)).await
+}
+
+/// The same, where the client of the call has a part in it.
+async fn next_attempt(change: impl AsyncFnOnce(&World, &mut Peer)) -> (String, u64) {
     let world = retries::world(json!({})).await;
     let mut peer = world.operator().await;
     peer.names("tools/list", "tools", "name").await;
@@ -35,7 +40,7 @@ async fn next_attempt_after(change: fn(&World)) -> (String, u64) {
     while !has_failed() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    change(&world);
+    change(&world, &mut peer).await;
     peer.answer(id).await;
     let records = world.trail();
     let exit = records
@@ -74,5 +79,18 @@ async fn a_right_that_is_gone_holds_the_next_attempt() {
         world.daemon.chain.rules.clients.store(Arc::new(clients));
     }
     let (result, _) = next_attempt_after(deny).await;
+    expected_to_fail("R2", || assert_eq!(result, "FAIL"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_was_claimed_meanwhile_holds_the_next_attempt() {
+    let (result, _) = next_attempt(async |_, peer| {
+        let task = json!({ "title": "t", "may": [] });
+        let made = peer.ask("colibri/create-task", task).await;
+        assert!(made.get("error").is_none(), "{made}");
+        let claimed = peer.call("colibri_next_task", json!({})).await;
+        assert!(claimed["result"]["isError"].is_null(), "{claimed}");
+    })
+    .await;
     expected_to_fail("R2", || assert_eq!(result, "FAIL"));
 }

@@ -104,6 +104,15 @@ const COUNTED: Cell = Cell::Empty("a request is counted once, where it enters");
 const CHANGES_NOTHING: Cell = Cell::Empty("it changes nothing");
 const NO_TASK: Cell = Cell::Empty("only tools/call takes params.task");
 
+/// The quota is asked as a line is read, whoever writes it.
+const QUOTA_OF_LINES: Cell = Cell::Like(
+    Road::Lines,
+    (
+        "relay",
+        "roads::refused::the_quota_of_the_trail_refuses_a_person_on_every_road",
+    ),
+);
+
 /// The unit test of the order of refusals, which is the same on every road.
 const REFUSED: Cell = Cell::Unit((
     "crates/colibri-policy/src/decision/tests.rs",
@@ -284,7 +293,7 @@ fn cell(road: Road, limit: Limit) -> Cell {
                 board("flow::a_claim_binds_its_connection_to_what_the_task_may_change")
             }
             Limit::Origin => relay("roads::held::a_destination_that_was_read_holds_a_schedule"),
-            Limit::Quota => Cell::Untried("a schedule whose person has no quota left"),
+            Limit::Quota => QUOTA_OF_LINES,
             _ => tool_call(limit, "roads::refused::by_a_schedule", None),
         },
         Road::Summary => match limit {
@@ -301,14 +310,17 @@ fn cell(road: Road, limit: Limit) -> Cell {
             | Limit::Label
             | Limit::TaskParameter
             | Limit::Pin
-            | Limit::Schema => REFUSED,
+            | Limit::Schema
+            | Limit::Account => REFUSED,
             Limit::RuleConfirm => HELD,
             Limit::TaskMay | Limit::Origin => {
                 Cell::Empty("the daemon claims no task, and reads nothing on this connection")
             }
-            Limit::Account => Cell::Untried("an adapter whose entry has accounts"),
-            Limit::Quota => Cell::Untried("the quota of the daemon's own user"),
-            Limit::Breaker => Cell::Untried("an adapter whose breaker is open"),
+            Limit::Quota => QUOTA_OF_LINES,
+            Limit::Breaker => Cell::Unit((
+                "colibri-mcpd/src/servers/breaker.rs",
+                "an_open_one_lets_one_call_pass_a_minute",
+            )),
         },
         Road::CallTool => tool_call(
             limit,
@@ -451,9 +463,9 @@ fn subscription(limit: Limit) -> Cell {
         Limit::TaskParameter => NO_TASK,
         Limit::Schema => Cell::Empty("only a tool has a schema"),
         Limit::TaskMay | Limit::AgentMay | Limit::Origin => CHANGES_NOTHING,
-        Limit::Account => Cell::Untried("a resource under the name of an entry with accounts"),
+        Limit::Account => Cell::Empty("a URI names an account, and no entry"),
         Limit::Quota => relay("shares::one_user_does_not_fill_the_trail"),
-        Limit::Breaker => Cell::Untried("a subscription at a server whose breaker is open"),
+        Limit::Breaker => Cell::Empty("a subscription is no call, and no trial"),
     }
 }
 
@@ -463,7 +475,9 @@ fn server_task(limit: Limit) -> Cell {
         Limit::Budget | Limit::Gate | Limit::Rights => {
             relay("roads::named::budget_gate_and_rights_hold_requests_about_a_task_of_a_server")
         }
-        Limit::AgentTools => Cell::Untried("an agent whose entry loses the tool meanwhile"),
+        Limit::AgentTools => relay(
+            "roads::named::what_an_agents_entry_denies_holds_requests_about_a_task_of_a_server",
+        ),
         Limit::RuleDeny => fails(
             "R5",
             "roads::named::a_rule_that_denies_holds_requests_about_a_task_of_a_server",
@@ -484,14 +498,21 @@ fn server_task(limit: Limit) -> Cell {
             "R5",
             "roads::named::an_open_breaker_holds_requests_about_a_task_of_a_server",
         ),
-        Limit::AgentMay => {
-            Cell::Untried("an agent that cancels a task which its list does not name")
-        }
+        Limit::AgentMay => fails(
+            "R5",
+            "roads::named::the_list_of_its_entry_holds_what_changes_a_task_of_a_server",
+        ),
         Limit::TaskParameter => NO_TASK,
-        Limit::Pin => Cell::Untried("a tool whose definition changed after its call became a task"),
+        Limit::Pin => fails(
+            "R5",
+            "roads::named::a_definition_that_changed_holds_requests_about_a_task_of_a_server",
+        ),
         Limit::Contract => Cell::Empty("a contract says nothing of tasks of a server"),
         Limit::Schema => Cell::Empty("only a tool has a schema"),
-        Limit::Origin => Cell::Untried("tasks/update with a destination that was read"),
+        Limit::Origin => fails(
+            "R5",
+            "roads::named::a_destination_that_was_read_holds_what_changes_a_task_of_a_server",
+        ),
         Limit::Account => Cell::Empty("the id names one task of one account"),
         Limit::Quota => relay("shares::one_user_does_not_fill_the_trail"),
     }
@@ -499,7 +520,9 @@ fn server_task(limit: Limit) -> Cell {
 
 fn other_host(limit: Limit) -> Cell {
     match limit {
-        Limit::TaskMay => Cell::Untried("B1: a task that was claimed on the other host"),
+        Limit::TaskMay => {
+            Cell::Empty("the host whose session has the task decides before it calls this one")
+        }
         Limit::Quota => Cell::Like(
             Road::Lines,
             (
@@ -601,9 +624,17 @@ fn attempt(limit: Limit) -> Cell {
         }
         Limit::Lease => Cell::Untried("a lease that ends between two attempts"),
         Limit::AgentTools | Limit::AgentMay => ONE_INSTANCE,
-        Limit::RuleConfirm | Limit::TaskMay | Limit::Origin => {
-            Cell::Untried("a reason to wait that comes between two attempts")
+        Limit::RuleConfirm => {
+            Cell::Empty("a rule that comes is an entry that changed, which ends the call")
         }
+        Limit::TaskMay => Cell::Fails(
+            "R2",
+            (
+                "inbound",
+                "roads::a_task_that_was_claimed_meanwhile_holds_the_next_attempt",
+            ),
+        ),
+        Limit::Origin => Cell::Untried("a destination that is read between two attempts"),
         Limit::TaskParameter => SAME_CALL,
         Limit::Schema => WITH_PIN,
         Limit::Quota => COUNTED,
