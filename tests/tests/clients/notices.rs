@@ -181,16 +181,17 @@ fn a_trail_and_a_store_that_fail_are_told_of_once() {
     fs::create_dir(place.trail_directory()).unwrap();
     wait_for("an answer", || (!is_refused()).then_some(()));
 
-    for file in fs::read_dir(place.path("state")).unwrap().flatten() {
-        if file.file_name().to_string_lossy().starts_with("colibri.db") {
-            fs::write(file.path(), [b'x'; 65536]).unwrap();
+    // What the daemon writes at the same time can make a store of it again.
+    wait_for("the store to fail", || {
+        for file in fs::read_dir(place.path("state")).unwrap().flatten() {
+            if file.file_name().to_string_lossy().starts_with("colibri.db") {
+                fs::write(file.path(), [b'x'; 65536]).unwrap();
+            }
         }
-    }
-    let call = json!({ "name": "colibri_create_task", "arguments": { "title": "w0rds" } });
-    assert_eq!(
-        code_of(&client.ask("tools/call", call)),
-        Some("STORE_UNAVAILABLE")
-    );
+        let call = json!({ "name": "colibri_create_task", "arguments": { "title": "w0rds" } });
+        let answer = client.ask("tools/call", call);
+        (code_of(&answer) == Some("STORE_UNAVAILABLE")).then_some(())
+    });
     let why = becomes_critical(&got, "store");
     assert!(!why.is_empty() && !why.contains("w0rds"), "{why}");
     assert_eq!(critical(&got).len(), 2);
