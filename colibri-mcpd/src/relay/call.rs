@@ -19,7 +19,9 @@ use super::rules::CallRules;
 use super::target::{TargetDescription, Upstream};
 use super::target_rules::TargetRules;
 use crate::results::Results;
-use colibri_policy::{ApprovalQueue, ReportedFailure, Road, SuspensionReasons, Terms};
+use colibri_policy::{
+    ApprovalQueue, CallDecision, ReportedFailure, Road, SuspensionReasons, Terms,
+};
 use colibri_protocol::{Code, DeferredTask, Failure};
 use colibri_store::cost_ledger::CostLedger;
 use colibri_trail::Validation;
@@ -45,6 +47,8 @@ pub struct CallEntry {
     pub road: Road,
     /// The number of its last `enter` record; 0, which is never one, before it has entered.
     pub number: u64,
+    /// The decision about it, until it is carried out.
+    pub(super) decision: Option<CallDecision>,
     /// The outcome of the check of its arguments against the tool's schema.
     pub validated: Validation,
     /// The cost mode under which it was decided last.
@@ -119,6 +123,7 @@ impl Call {
         let entry = CallEntry {
             road: road_of(&request, &target.description, road),
             number: 0,
+            decision: None,
             validated: Validation::default(),
             terms: Terms::default(),
             resumes: None,

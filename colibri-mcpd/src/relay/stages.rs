@@ -34,8 +34,6 @@ impl Chain {
         // What arrives together is one client's, as a rule: what policy lets it do is looked up
         // once.
         let mut known: Option<(Arc<Client>, Arc<Rights>)> = None;
-        // As most come alone: one without a list.
-        let (mut first, mut others) = (None, Vec::new());
         for call in calls.iter_mut() {
             let rights = match &known {
                 Some((client, rights)) if Arc::ptr_eq(client, &call.client) => rights,
@@ -47,21 +45,20 @@ impl Chain {
             call.entry.terms = cost::terms(rights, &call.client);
             let decision = self.decide(rights, call);
             call.entry.validated = decision.validation();
-            match first {
-                None => first = Some(decision),
-                Some(_) => others.push(decision),
-            }
+            call.entry.decision = Some(decision);
         }
         let recorded = record::entered(&self.recorder, calls);
         let mut refused = Vec::new();
-        for (call, decision) in calls.drain(..).zip(first.into_iter().chain(others)) {
+        for mut call in calls.drain(..) {
+            let decision = match call.entry.decision.take() {
+                Some(decision) => decision,
+                None => self.decide_again(&mut call),
+            };
             match (decision, &recorded) {
                 (CallDecision::Refuses(failure), Ok(())) => {
                     refused.push((call, CallOutcome::Refused(*failure)));
                 }
-                (decision @ (CallDecision::Passes(_) | CallDecision::Waits(_)), Ok(())) => {
-                    self.dispatch(call, decision);
-                }
+                (decision, Ok(())) => self.dispatch(call, decision),
                 (decision @ CallDecision::Passes(_), Err(_))
                     if call.target.description().free.unrecorded =>
                 {
