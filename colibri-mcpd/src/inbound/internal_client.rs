@@ -53,7 +53,8 @@ fn request(name: &str, tool: &str, arguments: &str) -> String {
     )
 }
 
-/// Calls a tool for this caller, by this road: the whole answer. Dropped before that, the call is cancelled.
+/// Calls a tool for this caller, by this road: the whole answer. Dropped before that, the call is
+/// cancelled.
 ///
 /// # Errors
 /// Why there is none.

@@ -18,10 +18,11 @@
 //! 11. completion: the server declares what is asked for.
 //!
 //! Only a call that all of these let through, and whose server takes calls at all, can wait for a
-//! person, so that nobody is asked about what is refused anyway: for the rule of the entry, of the agent's or of a tool of Colibri's own, and
-//! for the limits of its session (what it may change, where its destinations come from). What a
-//! person has allowed holds a call no second time; another reason does. Nothing holds the retry of
-//! a call whose server has asked for input: it has begun.
+//! person, so that nobody is asked about what is refused anyway: for the rule of the entry, of the
+//! agent's or of a tool of Colibri's own, and for the limits of its session (what it may change,
+//! where its destinations come from). What a person has allowed holds a call no second time;
+//! another reason does. Nothing holds the retry of a call whose server has asked for input: it has
+//! begun.
 //!
 //! Every refusal by a rule names it: with file, line and key where a file sets it
 //! ([`crate::RulePlace`]), else what it is, such as `inputSchema`.
