@@ -10,7 +10,10 @@ use colibri_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{Caller, Outcome, ToolRoad, decide, exhaust, expected_to_fail, policy};
+use super::{
+    Caller, Outcome, ToolRoad, change_definitions, decide, define, expected_to_fail, open_breaker,
+    policy, spend_budget,
+};
 
 /// The point at which a call stands when the limit comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,45 +95,17 @@ fn register(place: &Place, pause: Pause, limit: Option<Limit>) {
     }));
 }
 
-/// The definitions of the server, described so.
-fn define(place: &Place, description: &str) {
-    let tools: Vec<Value> = TOOLS
-        .map(|name| json!({ "name": name, "description": description, "inputSchema": { "type": "object" } }))
-        .into();
-    place.defines("server", "definitions", &json!(tools).to_string());
-}
-
 /// Sets a limit, and waits until it holds for others.
 fn impose(place: &Place, daemon: &Daemon<'_>, pause: Pause, limit: Limit) {
     let mut other = Caller::new(place, daemon, ToolRoad::Lines);
     match limit {
-        Limit::Budget => {
-            exhaust(
-                &mut other,
-                "huge",
-                &json!({ "bytes": 900_000 }),
-                "BUDGET_SPENT",
-            );
-        }
+        Limit::Budget => spend_budget(&mut other),
         Limit::Gate => place.clients(&policy(&json!({ "gates": ["write"] })).to_string()),
         Limit::Rights => {
             place.clients(&policy(&json!({ "deny": { "server": ["*"] } })).to_string());
         }
-        Limit::Pin => {
-            define(place, "another text");
-            other.call("server", "change_tools", json!({}));
-            wait_for("the change to be seen", || {
-                let outcome = other.call("server", "echo", json!({}));
-                (outcome.code() == "PIN_CHANGED").then_some(())
-            });
-        }
-        Limit::Breaker => {
-            // Calls whose last attempt fails in a way that could pass.
-            wait_for("the breaker to open", || {
-                let outcome = other.call("server", "frame", json!({ "case": "broken" }));
-                (outcome.code() == "INTEGRATION_UNAVAILABLE").then_some(())
-            });
-        }
+        Limit::Pin => change_definitions(&mut other, "server", &TOOLS),
+        Limit::Breaker => open_breaker(&mut other, "server"),
         Limit::RuleDeny | Limit::Label | Limit::Contract | Limit::Account => {
             register(place, pause, Some(limit));
         }
@@ -161,7 +136,7 @@ fn retry(client: &mut Client, tool: &str, of: Option<(&Value, Value)>) -> Value 
 /// Makes a call that pauses, has the limit come, and lets the call go on.
 fn go_on(pause: Pause, limit: Option<Limit>) -> End {
     let place = Place::new();
-    define(&place, "a text");
+    define(&place, "server", &TOOLS, "a text");
     register(
         &place,
         pause,

@@ -331,6 +331,39 @@ fn exhaust(caller: &mut Caller<'_>, tool: &str, arguments: &Value, code: &str) {
     panic!("{:?}: no {code}: {last:?}", caller.road);
 }
 
+/// Makes long results until the budget of a caller's user is spent.
+fn spend_budget(caller: &mut Caller<'_>) {
+    exhaust(caller, "huge", &json!({ "bytes": 900_000 }), "BUDGET_SPENT");
+}
+
+/// Writes the definitions of a server's tools, described so.
+fn define(place: &Place, server: &str, tools: &[&str], description: &str) {
+    let schema = json!({ "type": "object" });
+    let tool =
+        |name: &&str| json!({ "name": name, "description": description, "inputSchema": schema });
+    let tools: Vec<Value> = tools.iter().map(tool).collect();
+    place.defines(server, "definitions", &json!(tools).to_string());
+}
+
+/// Changes the definitions of a server's tools, `echo` and `change_tools` among them, and waits
+/// until that is seen.
+fn change_definitions(caller: &mut Caller<'_>, server: &str, tools: &[&str]) {
+    define(caller.place, server, tools, "another text");
+    caller.call(server, "change_tools", json!({}));
+    wait_for("the change to be seen", || {
+        let outcome = caller.call(server, "echo", json!({}));
+        (outcome.code() == "PIN_CHANGED").then_some(())
+    });
+}
+
+/// Makes calls whose last attempt fails in a way that could pass, until the breaker is open.
+fn open_breaker(caller: &mut Caller<'_>, server: &str) {
+    wait_for("the breaker to open", || {
+        let outcome = caller.call(server, "frame", json!({ "case": "broken" }));
+        (outcome.code() == "INTEGRATION_UNAVAILABLE").then_some(())
+    });
+}
+
 /// Makes a call that nothing refuses: true if it waits for a person, who then denies it; false if
 /// its server has got it.
 fn is_held(

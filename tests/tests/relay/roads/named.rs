@@ -5,12 +5,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use colibri_policy::Limit;
-use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, code_of, wait_for};
+use colibri_tests::{Client, Daemon, Era, LEGACY, MODERN, Place, code_of};
 use serde_json::{Value, json};
 
 use super::{
-    Caller, ToolRoad, decide, exhaust, expected_to_fail, policy, received, spawn_agent,
-    wait_until_held, with_agent,
+    Caller, ToolRoad, change_definitions, decide, define, expected_to_fail, open_breaker, policy,
+    received, spawn_agent, spend_budget, wait_until_held, with_agent,
 };
 
 /// The servers of a place, each with a limit of its own but the first.
@@ -346,12 +346,8 @@ fn register(place: &Place, keys: Value) {
     }));
 }
 
-/// The definitions of `fix`, described so.
-fn define(place: &Place, description: &str) {
-    let tool = |name: &str| json!({ "name": name, "description": description, "inputSchema": { "type": "object" } });
-    let tools = json!([tool("frame"), tool("change_tools"), tool("echo")]);
-    place.defines("fix", "definitions", &tools.to_string());
-}
+/// The tools of `fix` where their definitions change.
+const TOOLS: [&str; 3] = ["change_tools", "echo", "frame"];
 
 /// A place whose server `fix` makes a task of a call.
 fn place_of_tasks(limit: Option<Limit>) -> Place {
@@ -366,7 +362,7 @@ fn place_of_tasks(limit: Option<Limit>) -> Place {
         keys["contract"] = json!(contract);
     }
     if limit == Some(Limit::Pin) {
-        define(&place, "a text");
+        define(&place, "fix", &TOOLS, "a text");
     }
     register(&place, keys);
     place.clients(&policy(&json!({ "cost": { "mode": "max" } })).to_string());
@@ -405,31 +401,9 @@ fn begin_task(client: &mut Client) -> String {
 fn impose(place: &Place, daemon: &Daemon<'_>, client: &mut Client, limit: Limit) {
     let mut other = Caller::new(place, daemon, ToolRoad::Lines);
     match limit {
-        Limit::Budget => {
-            exhaust(
-                &mut other,
-                "huge",
-                &json!({ "bytes": 900_000 }),
-                "BUDGET_SPENT",
-            );
-            return;
-        }
-        Limit::Breaker => {
-            wait_for("the breaker to open", || {
-                let outcome = other.call("fix", "frame", json!({ "case": "broken" }));
-                (outcome.code() == "INTEGRATION_UNAVAILABLE").then_some(())
-            });
-            return;
-        }
-        Limit::Pin => {
-            define(place, "another text");
-            other.call("fix", "change_tools", json!({}));
-            wait_for("the change to be seen", || {
-                let outcome = other.call("fix", "echo", json!({}));
-                (outcome.code() == "PIN_CHANGED").then_some(())
-            });
-            return;
-        }
+        Limit::Budget => return spend_budget(&mut other),
+        Limit::Breaker => return open_breaker(&mut other, "fix"),
+        Limit::Pin => return change_definitions(&mut other, "fix", &TOOLS),
         Limit::TaskMay => {
             let args = ["tasks", "create", "Count", "--may", "plain/count"];
             let created = place.colibri_mcp(&args).output().unwrap();

@@ -10,7 +10,8 @@ use colibri_tests::{Client, LEGACY, Place, code_of, wait_for};
 use serde_json::{Value, json};
 
 use super::{
-    Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, received, with_agent,
+    Caller, Link, Outcome, ToolRoad, exhaust, expected_to_fail, policy, received, spend_budget,
+    with_agent,
 };
 
 /// A call that a limit refuses.
@@ -275,19 +276,18 @@ fn a_spent_budget_refuses_on_every_road() {
     );
     place.clients(&policy(&json!({ "cost": { "mode": "max" } })).to_string());
     let daemon = place.start(&["--write"]);
-    let huge = json!({ "bytes": 900_000 });
     let mut lines = Caller::new(&place, &daemon, ToolRoad::Lines);
-    exhaust(&mut lines, "huge", &huge, "BUDGET_SPENT");
+    spend_budget(&mut lines);
     for road in ToolRoad::ALL {
         let mut caller = Caller::new(&place, &daemon, road);
         // An agent's budget is its own, of which its first result leaves nothing.
         match road {
             ToolRoad::AgentSocket | ToolRoad::AgentCallTool | ToolRoad::AgentExternalCallTool => {
-                exhaust(&mut caller, "huge", &huge, "BUDGET_SPENT");
+                spend_budget(&mut caller);
             }
             ToolRoad::AgentScript => {
                 for _ in 0..50 {
-                    caller.own("plain__huge", huge.clone());
+                    caller.own("plain__huge", json!({ "bytes": 900_000 }));
                 }
             }
             _ => {}
